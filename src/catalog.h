@@ -1,0 +1,32 @@
+/*
+ * catalog.h: the extension's own tables and types, found as its members, never by name alone.
+ */
+#ifndef IDEM_CATALOG_H
+#define IDEM_CATALOG_H
+
+/* The extension's tables, in the order of their names in catalog.c. */
+typedef enum IdemTable
+{
+	TABLE_ALERT,
+	TABLE_FAST,
+	TABLE_POLICY,
+	TABLE_POLICY_VERSION,
+	TABLE_RECORD,
+	TABLE_SECRET,
+	TABLE_COUNT
+} IdemTable;
+
+/* The OID of a table.  Raises 55000 where the extension is not installed in this database. */
+extern Oid	catalog_table(IdemTable table);
+
+/* The OID of the composite type idem_claim; raises likewise. */
+extern Oid	catalog_claim_type(void);
+
+/* The OID of a value of the enum idem_outcome or idem_ack, by its place in state.h; raises likewise. */
+extern Oid	catalog_outcome(int outcome);
+extern Oid	catalog_ack(int ack);
+
+/* Count of the invalidations that may concern a table of ours; rises by at least one with each. */
+extern uint64 catalog_generation(IdemTable table);
+
+#endif							/* IDEM_CATALOG_H */

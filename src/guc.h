@@ -1,0 +1,16 @@
+/*
+ * guc.h: the settings idem.*, alphabetical.
+ */
+#ifndef IDEM_GUC_H
+#define IDEM_GUC_H
+
+/* idem.fast_path: may new claims start in the unlogged table? */
+extern bool guc_fast_path;
+
+/* idem.max_clock_skew, in milliseconds: how far the clocks of two servers may differ */
+extern int	guc_max_clock_skew;
+
+/* Define all settings; called once, when the library is loaded. */
+extern void guc_define(void);
+
+#endif							/* IDEM_GUC_H */

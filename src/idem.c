@@ -1,0 +1,20 @@
+/*
+ * idem.c: the module's magic block and its start.
+ */
+#include "compat.h"
+
+#include "fmgr.h"
+
+#include "guc.h"
+#include "xact.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	guc_define();
+	xact_register();
+}

@@ -1,0 +1,80 @@
+/*
+ * policy.h: policies, the versions of their lists, and the secrets, cached in each backend.
+ *
+ * What these functions return stays valid until the next policy_begin().
+ */
+#ifndef IDEM_POLICY_H
+#define IDEM_POLICY_H
+
+#include "canonical.h"
+#include "fingerprint.h"
+
+/* By which door a scope's operations come in. */
+typedef enum Entry
+{
+	ENTRY_ANY,
+	ENTRY_FINGERPRINT,
+	ENTRY_DIRECT
+} Entry;
+
+/* What the effect's receiver can do; stored with each claim as this letter. */
+typedef enum Downstream
+{
+	DOWNSTREAM_OPAQUE = 'o',	/* neither deduplicates nor can be asked */
+	DOWNSTREAM_QUERYABLE = 'q', /* can be asked what became of a key */
+	DOWNSTREAM_IDEMPOTENT = 'i',	/* deduplicates on our key */
+	DOWNSTREAM_LOCAL = 'l'		/* rows in this database */
+} Downstream;
+
+/* One row of idem_policy, or the defaults compiled in.  Times are in microseconds. */
+typedef struct Policy
+{
+	bool		enabled;
+	Entry		entry;
+	Downstream	downstream;
+	int32		version;		/* of its lists */
+	const MaterialPart *part;	/* NULL: everything is material */
+	int64		fingerprint_ttl;
+	int64		in_flight_ttl;
+	int64		result_ttl;
+	int64		repeat_guard;	/* 0: none */
+	int64		poll_after;
+	const char *confirm_with;	/* NULL: not said */
+	const char *poll_with;		/* NULL: not said */
+	bool		strict;			/* the scope has no row of its own, and "*" is disabled */
+} Policy;
+
+/*
+ * Start of every entry point: accept pending invalidations, forget what they made stale, and refuse (0A000)
+ * a database that is not UTF-8.
+ */
+extern void policy_begin(void);
+
+/* The policy of a scope: its own row, else the row "*", else the defaults.  Never NULL. */
+extern const Policy *policy_of(const char *scope, size_t scope_length);
+
+/*
+ * The lists of a version that this database has or had, in *part (NULL for version 0).  Returns false for a
+ * version it never had.
+ */
+extern bool policy_version(int32 version, const MaterialPart **part);
+
+/* One version of a scope's lists that is no longer in force. */
+typedef struct ReplacedVersion
+{
+	int32		version;
+	const MaterialPart *part;
+	TimestampTz replaced_at;
+} ReplacedVersion;
+
+/* The versions that the policy in force for the scope has replaced less than its result_ttl before now. */
+extern int	policy_replaced(const char *scope, size_t scope_length, TimestampTz now,
+							const ReplacedVersion **versions);
+
+/* The secrets that verify at a time; the array lives in the cache. Returns their number. */
+extern int	policy_secrets(TimestampTz now, const SecretBytes **secrets);
+
+/* The secret that signs; raises 55000 where there is none. */
+extern const SecretBytes *policy_signing_secret(void);
+
+#endif							/* IDEM_POLICY_H */
