@@ -1,8 +1,8 @@
 /*
  * args.c: the arguments of the SQL functions, checked at the door.
  *
- * Lengths are read from the value's header before it is fetched or decompressed, so that an over-long argument costs nothing.
- * Messages name the argument and count its bytes; none carries the value.
+ * Lengths are read from the value's header before it is fetched or decompressed, so that an over-long argument
+ * costs nothing.  Messages name the argument and count its bytes; none carries the value.
  */
 #include "compat.h"
 

@@ -1,0 +1,208 @@
+/*
+ * fingerprint.c: encode, decode and verify the token signed at preview.
+ *
+ * Pure: no table, no clock.  Nothing inside a token is decoded, let alone believed, before its MAC holds over
+ * the bytes as received (RFC 2104, RFC 4231).  The time taken does not tell which secret matched, or how much
+ * of a wrong MAC was right.
+ */
+#include "compat.h"
+
+#include "common/hmac.h"
+#include "lib/stringinfo.h"
+
+#include "base64url.h"
+#include "fingerprint.h"
+#include "payload.h"
+
+#define MAC_LENGTH 32
+#define MAC_TEXT_LENGTH BASE64URL_LENGTH(MAC_LENGTH)
+
+static void trim(const char **token, size_t *length);
+static bool is_forgiven(char c);
+static bool verify(const char *text, size_t length, const uint8 mac[MAC_LENGTH],
+				   const SecretBytes *secrets, int nsecrets);
+static void compute_mac(pg_hmac_ctx *context, const SecretBytes *secret,
+						const char *text, size_t length, uint8 mac[MAC_LENGTH]);
+static pg_hmac_ctx *open_hmac(void);
+static uint8 difference(const uint8 a[MAC_LENGTH], const uint8 b[MAC_LENGTH]);
+
+char *
+fingerprint_encode(const Fingerprint *fingerprint, const SecretBytes *secret)
+{
+	StringInfoData payload;
+	pg_hmac_ctx *context;
+	uint8		mac[MAC_LENGTH];
+	size_t		text_length;
+	char	   *token;
+
+	if (secret->length < SECRET_MIN_LENGTH || secret->length > SECRET_MAX_LENGTH)
+		elog(ERROR, "secret has an impossible length");
+
+	initStringInfo(&payload);
+	payload_append(&payload, fingerprint);
+	text_length = BASE64URL_LENGTH((size_t) payload.len);
+	if (text_length + 1 + MAC_TEXT_LENGTH > FINGERPRINT_MAX_LENGTH)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("fingerprint would be too long"),
+				 errdetail("It would have %zu bytes; at most %d are allowed.",
+						   text_length + 1 + MAC_TEXT_LENGTH, FINGERPRINT_MAX_LENGTH),
+				 errhint("Use a shorter subject and scope, or one with fewer control characters.")));
+
+	token = palloc(text_length + 1 + MAC_TEXT_LENGTH + 1);
+	base64url_encode((uint8 *) payload.data, payload.len, token);
+	pfree(payload.data);
+
+	context = open_hmac();
+	compute_mac(context, secret, token, text_length, mac);
+	pg_hmac_free(context);
+
+	token[text_length] = '.';
+	base64url_encode(mac, MAC_LENGTH, token + text_length + 1);
+	token[text_length + 1 + MAC_TEXT_LENGTH] = '\0';
+	return token;
+}
+
+bool
+fingerprint_decode(const char *token, size_t length, const SecretBytes *secrets, int nsecrets,
+				   Fingerprint *fingerprint)
+{
+	uint8		payload[BASE64URL_BYTES(FINGERPRINT_MAX_LENGTH)];
+	uint8		mac[MAC_LENGTH];
+	size_t		text_length;
+
+	if (length > FINGERPRINT_MAX_LENGTH)
+		return false;
+	trim(&token, &length);
+	if (length <= 1 + MAC_TEXT_LENGTH)
+		return false;
+
+	/* a second full stop, or one elsewhere, is outside the alphabet of the part it falls into */
+	text_length = length - 1 - MAC_TEXT_LENGTH;
+	if (token[text_length] != '.' ||
+		!base64url_decode(token + text_length + 1, MAC_TEXT_LENGTH, mac))
+		return false;
+
+	if (!verify(token, text_length, mac, secrets, nsecrets))
+		return false;
+
+	return base64url_decode(token, text_length, payload) &&
+		payload_read((char *) payload, BASE64URL_BYTES(text_length), fingerprint);
+}
+
+/*
+ * Drop from the ends what models add to a token when they copy it: white space, quotes, backticks, and one full
+ * stop at the end of a sentence.
+ */
+static void
+trim(const char **token, size_t *length)
+{
+	bool		full_stop = false;
+
+	while (*length > 0 && is_forgiven((*token)[0]))
+	{
+		(*token)++;
+		(*length)--;
+	}
+	while (*length > 0)
+	{
+		char		last = (*token)[*length - 1];
+
+		if (last == '.' && !full_stop)
+			full_stop = true;
+		else if (!is_forgiven(last))
+			break;
+		(*length)--;
+	}
+}
+
+/*
+ * Is this ASCII white space, a quote or a backtick?
+ */
+static bool
+is_forgiven(char c)
+{
+	switch (c)
+	{
+		case ' ':
+		case '\t':
+		case '\n':
+		case '\v':
+		case '\f':
+		case '\r':
+		case '"':
+		case '\'':
+		case '`':
+			return true;
+		default:
+			return false;
+	}
+}
+
+/*
+ * Is the MAC that of the text under one of the secrets?  All of them are tried whatever is found, so that the
+ * time taken is the same.
+ */
+static bool
+verify(const char *text, size_t length, const uint8 mac[MAC_LENGTH],
+	   const SecretBytes *secrets, int nsecrets)
+{
+	pg_hmac_ctx *context = open_hmac();
+	volatile bool matches = false;
+
+	for (int i = 0; i < nsecrets; i++)
+	{
+		uint8		computed[MAC_LENGTH];
+
+		/* an empty or short secret is one that anybody can guess: the table refuses it, and so do we */
+		if (secrets[i].length < SECRET_MIN_LENGTH || secrets[i].length > SECRET_MAX_LENGTH)
+			continue;
+		compute_mac(context, &secrets[i], text, length, computed);
+		matches |= difference(computed, mac) == 0;
+	}
+	pg_hmac_free(context);
+	return matches;
+}
+
+/*
+ * HMAC-SHA256 of a text; the context can be used again afterwards.
+ */
+static void
+compute_mac(pg_hmac_ctx *context, const SecretBytes *secret, const char *text, size_t length,
+			uint8 mac[MAC_LENGTH])
+{
+	if (pg_hmac_init(context, secret->bytes, secret->length) < 0 ||
+		pg_hmac_update(context, (const uint8 *) text, length) < 0 ||
+		pg_hmac_final(context, mac, MAC_LENGTH) < 0)
+		elog(ERROR, "could not compute HMAC: %s", pg_hmac_error(context));
+}
+
+/*
+ * A context for HMAC-SHA256; an error frees it with the resource owner.
+ */
+static pg_hmac_ctx *
+open_hmac(void)
+{
+	pg_hmac_ctx *context = pg_hmac_create(PG_SHA256);
+
+	if (context == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory"),
+				 errdetail("No context for HMAC could be made.")));
+	return context;
+}
+
+/*
+ * Zero where two MACs are equal; the time taken does not depend on where they differ.  Volatile, so that no
+ * compiler finds a way out of the loop.
+ */
+static uint8
+difference(const uint8 a[MAC_LENGTH], const uint8 b[MAC_LENGTH])
+{
+	volatile uint8 bits = 0;
+
+	for (int i = 0; i < MAC_LENGTH; i++)
+		bits |= a[i] ^ b[i];
+	return bits;
+}
