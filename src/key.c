@@ -1,0 +1,102 @@
+/*
+ * key.c: the UUIDs that name operations and their downstream steps (RFC 9562 sections 5.7 and 5.8).
+ *
+ * A name's parts are hashed each with its length before it, so that no two lists of parts give the same
+ * bytes, whatever they hold.
+ */
+#include "compat.h"
+
+#include "common/cryptohash.h"
+#include "port/pg_bswap.h"
+#include "utils/timestamp.h"
+
+#include "canonical.h"
+#include "key.h"
+
+#define UNIX_EPOCH_OFFSET \
+	((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)	/* from PostgreSQL's epoch to 1970 */
+
+typedef struct Part
+{
+	const void *data;
+	size_t		length;
+} Part;
+
+/* Set the version, 1 to 15, and the RFC's variant. */
+static void
+stamp_version(pg_uuid_t *key, int version)
+{
+	key->data[6] = (key->data[6] & 0x0f) | (version << 4);
+	key->data[8] = (key->data[8] & 0x3f) | 0x80;
+}
+
+void
+key_v7(TimestampTz now, pg_uuid_t *key)
+{
+	uint64		milliseconds = (now + UNIX_EPOCH_OFFSET) / 1000;
+
+	for (int i = 0; i < 6; i++)
+		key->data[i] = milliseconds >> (8 * (5 - i));
+	if (!pg_strong_random(key->data + 6, UUID_LEN - 6))
+		ereport(ERROR,
+				errcode(ERRCODE_INTERNAL_ERROR),
+				errmsg("could not generate random values for a key"));
+	stamp_version(key, 7);
+}
+
+bool
+key_is_v7(const pg_uuid_t *key)
+{
+	return key->data[6] >> 4 == 7 && key->data[8] >> 6 == 2;
+}
+
+/* name_parts makes the version-8 UUID that a list of parts has. */
+static void
+name_parts(const Part *parts, int count, pg_uuid_t *key)
+{
+	pg_cryptohash_ctx *context = pg_cryptohash_create(PG_SHA256);
+	uint8		hash[SHA256_LENGTH];
+	bool		ok = context != NULL && pg_cryptohash_init(context) >= 0;
+
+	for (int i = 0; ok && i < count; i++)
+	{
+		uint32		length = pg_hton32((uint32) parts[i].length);
+
+		ok = pg_cryptohash_update(context, (const uint8 *) &length, sizeof(length)) >= 0 &&
+			pg_cryptohash_update(context, parts[i].data, parts[i].length) >= 0;
+	}
+	if (!ok || pg_cryptohash_final(context, hash, sizeof(hash)) < 0)
+		elog(ERROR, "SHA-256 failed: %s", context ? pg_cryptohash_error(context) : "out of memory");
+	pg_cryptohash_free(context);
+	memcpy(key->data, hash, UUID_LEN);
+	stamp_version(key, 8);
+}
+
+void
+key_direct(DirectKind kind, const char *scope, size_t scope_length,
+		   const char *subject, size_t subject_length,
+		   const char *content, size_t content_length, pg_uuid_t *key)
+{
+	const char *door = kind == DIRECT_CONTENT ? "content" : "client";
+	Part		parts[] = {
+		{"idem:key:1", strlen("idem:key:1")},
+		{door, strlen(door)},
+		{scope, scope_length},
+		{subject, subject_length},
+		{content, content_length}
+	};
+
+	name_parts(parts, lengthof(parts), key);
+}
+
+void
+key_step(const pg_uuid_t *operation, const char *step, size_t step_length, pg_uuid_t *key)
+{
+	Part		parts[] = {
+		{"idem:step:1", strlen("idem:step:1")},
+		{operation->data, UUID_LEN},
+		{step, step_length}
+	};
+
+	name_parts(parts, lengthof(parts), key);
+}
