@@ -130,6 +130,80 @@ CREATE TABLE @extschema@.idem_alert (
 -- Functions
 -- ---------------------------------------------------------------------------------------------------------
 
+-- Signing and reading fingerprints, and the pure functions that all else is made of (src/sign.c)
+
+CREATE FUNCTION @extschema@.idem_sign(
+	subject          pg_catalog.text,
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb,
+	not_after        pg_catalog.timestamptz DEFAULT NULL,
+	confirm_repeat   pg_catalog.bool DEFAULT false
+) RETURNS pg_catalog.text
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_sign';
+COMMENT ON FUNCTION @extschema@.idem_sign(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.timestamptz, pg_catalog.bool) IS
+	'sign a fingerprint for one operation; writes nothing';
+REVOKE ALL ON FUNCTION @extschema@.idem_sign(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.timestamptz, pg_catalog.bool) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_inspect(
+	fingerprint          pg_catalog.text,
+	OUT valid            pg_catalog.bool,
+	OUT key              pg_catalog.uuid,
+	OUT expires_at       pg_catalog.timestamptz,
+	OUT subject          pg_catalog.text,
+	OUT scope            pg_catalog.text,
+	OUT param_hash       pg_catalog.bytea,
+	OUT version          pg_catalog.int4,
+	OUT confirmed_repeat pg_catalog.bool
+) RETURNS record
+	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_inspect';
+COMMENT ON FUNCTION @extschema@.idem_inspect(pg_catalog.text) IS
+	'what a fingerprint says; valid: signed by a secret that verifies now, even if its time is past';
+REVOKE ALL ON FUNCTION @extschema@.idem_inspect(pg_catalog.text) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_canonical(
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb
+) RETURNS pg_catalog.text
+	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_canonical';
+COMMENT ON FUNCTION @extschema@.idem_canonical(pg_catalog.text, pg_catalog.jsonb) IS
+	'the canonical bytes of what is material in the parameters; of everything where the scope is null';
+REVOKE ALL ON FUNCTION @extschema@.idem_canonical(pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_param_hash(
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb
+) RETURNS pg_catalog.bytea
+	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_param_hash';
+COMMENT ON FUNCTION @extschema@.idem_param_hash(pg_catalog.text, pg_catalog.jsonb) IS
+	'SHA-256 of what idem_canonical returns';
+REVOKE ALL ON FUNCTION @extschema@.idem_param_hash(pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_key(
+	subject          pg_catalog.text,
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb,
+	client_key       pg_catalog.text DEFAULT NULL
+) RETURNS pg_catalog.uuid
+	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_key';
+COMMENT ON FUNCTION @extschema@.idem_key(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.text) IS
+	'the key of a direct call, by its client key or else by what is material in its parameters';
+REVOKE ALL ON FUNCTION @extschema@.idem_key(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.text) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_downstream_key(
+	key              pg_catalog.uuid,
+	step             pg_catalog.text
+) RETURNS pg_catalog.uuid
+	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_downstream_key';
+COMMENT ON FUNCTION @extschema@.idem_downstream_key(pg_catalog.uuid, pg_catalog.text) IS
+	'the key for one step of an operation that sends several requests downstream';
+REVOKE ALL ON FUNCTION @extschema@.idem_downstream_key(pg_catalog.uuid, pg_catalog.text) FROM PUBLIC;
+
 
 -- ---------------------------------------------------------------------------------------------------------
 -- Privileges
