@@ -1,21 +1,29 @@
 # idem: a PostgreSQL extension. Build with PGXS:
 #   make && make install [PG_CONFIG=/path/to/pg_config]
+# Everything is tested by test/check, which needs no installed copy; make installcheck tests an installed one.
+PG_CONFIG ?= pg_config
+
 MODULE_big = idem
 EXTENSION = idem
 DATA = sql/idem--1.0.sql
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
-PG_CPPFLAGS = -I$(srcdir)/src
-# PostgreSQL's own headers compare signed with unsigned and leave parameters unused
-PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
+# PostgreSQL's headers, being system headers here, warn of nothing: what a compiler says is about our own code
+PG_CPPFLAGS = -I$(srcdir)/src -isystem $(shell $(PG_CONFIG) --includedir-server)
+# the server lays down the parameters of a callback, used or not
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter
+ifneq (,$(findstring clang,$(CC)))
+# PostgreSQL hands on the flags of the compiler that built it, which may have been gcc
+PG_CFLAGS += -Wno-unknown-warning-option -Wno-ignored-optimization-argument
+endif
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out sql/idem--%,$(sort $(wildcard sql/*.sql))))
-REGRESS_OPTS = --inputdir=. --outputdir=.
+REGRESS_OPTS = --inputdir=. --outputdir=. --load-extension=pgcrypto --load-extension=idem
 ISOLATION = $(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec)))
-ISOLATION_OPTS = --inputdir=test/isolation --outputdir=test/isolation
+ISOLATION_OPTS = --inputdir=test/isolation --outputdir=test/isolation --load-extension=pgcrypto --load-extension=idem
 TAP_TESTS = 1
-PROVE_FLAGS = -v
+PROVE_FLAGS = -I test/lib
+PROVE_TESTS = test/t/*.pl
 
-PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
