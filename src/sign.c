@@ -34,7 +34,7 @@ PG_FUNCTION_INFO_V1(idem_downstream_key);
 static int64 choose_expiry(FunctionCallInfo fcinfo, int n, TimestampTz now, int64 ttl);
 static TimestampTz unix_to_timestamp(int64 seconds);
 static const MaterialPart *part_of_scope(Span scope);
-static void refuse_immaterial(Span scope) pg_attribute_noreturn();
+static void refuse_immaterial(void) pg_attribute_noreturn();
 
 /*
  * idem_sign(subject text, scope text, params jsonb, not_after timestamptz, confirm_repeat boolean) RETURNS text
@@ -67,7 +67,7 @@ idem_sign(PG_FUNCTION_ARGS)
 	fingerprint.scope_length = scope.length;
 	fingerprint.version = policy->version;
 	if (!canonical_hash(params, policy->part, fingerprint.param_hash))
-		refuse_immaterial(scope);
+		refuse_immaterial();
 	key_v7(now, &fingerprint.nonce);
 
 	PG_RETURN_TEXT_P(cstring_to_text(fingerprint_encode(&fingerprint, policy_signing_secret())));
@@ -138,7 +138,7 @@ idem_canonical(PG_FUNCTION_ARGS)
 
 	initStringInfo(&out);
 	if (!canonical_append(&out, params, part_of_scope(scope)))
-		refuse_immaterial(scope);
+		refuse_immaterial();
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
 }
 
@@ -160,15 +160,15 @@ idem_param_hash(PG_FUNCTION_ARGS)
 
 	SET_VARSIZE(hash, VARHDRSZ + SHA256_LENGTH);
 	if (!canonical_hash(params, part_of_scope(scope), (uint8 *) VARDATA(hash)))
-		refuse_immaterial(scope);
+		refuse_immaterial();
 	PG_RETURN_BYTEA_P(hash);
 }
 
 /*
  * idem_key(subject text, scope text, params jsonb, client_key text) RETURNS uuid
  *
- * The key of a direct call: made from the client's key where one is given, else from the parameters' material
- * part.  Raises 22023 where that is empty.
+ * The key of a direct call: made from the client's key where one is given, whatever the parameters, else from
+ * the parameters' material part.  Raises 22023 where that is empty.
  */
 Datum
 idem_key(PG_FUNCTION_ARGS)
@@ -192,7 +192,7 @@ idem_key(PG_FUNCTION_ARGS)
 		kind = DIRECT_CONTENT;
 		initStringInfo(&out);
 		if (!canonical_append(&out, params, part_of_scope(scope)))
-			refuse_immaterial(scope);
+			refuse_immaterial();
 		content.data = out.data;
 		content.length = out.len;
 	}
@@ -270,10 +270,10 @@ part_of_scope(Span scope)
  * Raise 22023 for parameters that would leave an operation bound to nothing.
  */
 static void
-refuse_immaterial(Span scope)
+refuse_immaterial(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("nothing in the parameters is material in scope \"%.*s\"", (int) scope.length, scope.data),
-			 errhint("Compare their members with the pointers in columns material and immaterial of idem_policy, in the row of this scope or of '*'.")));
+			 errmsg("nothing of the parameters is material"),
+			 errhint("Compare them with the lists \"material\" and \"immaterial\" that idem_policy has for the scope, in a row of its own or in '*'.")));
 }
