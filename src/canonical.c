@@ -123,12 +123,12 @@ short_escape(unsigned char c)
 }
 
 void
-canonical_append_string(StringInfo out, const char *string, int length)
+canonical_append_string(StringInfo out, const char *string, size_t length)
 {
-	int			written = 0;
+	size_t		written = 0;
 
 	appendStringInfoChar(out, '"');
-	for (int i = 0; i < length; i++)
+	for (size_t i = 0; i < length; i++)
 	{
 		unsigned char c = string[i];
 		char		letter;
@@ -320,7 +320,8 @@ push_members(Walk *walk, const JsonbContainer *object, const Match *match)
 		}
 		push_member(walk, &member);
 	}
-	qsort(walk->members + first, walk->nmembers - first, sizeof(Member), compare_members);
+	if (walk->nmembers - first > 1)
+		qsort(walk->members + first, walk->nmembers - first, sizeof(Member), compare_members);
 }
 
 /* append_object writes "{...}" and returns whether there is anything in it. */

@@ -19,7 +19,8 @@ typedef struct MaterialPart MaterialPart;
 /*
  * Parse the lists; either may be NULL (material NULL: everything is material).  The result lives in the
  * current memory context.  Returns NULL where both are NULL.  Raises 22023 for a null element, an empty list,
- * a pointer that RFC 6901 does not allow, and an empty pointer in immaterial.
+ * a pointer that RFC 6901 does not allow, an empty pointer in immaterial, a pointer over 1024 bytes and a list
+ * over 1000 pointers; material_version does too.
  */
 extern MaterialPart *material_parse(ArrayType *material, ArrayType *immaterial);
 
@@ -38,6 +39,9 @@ extern bool canonical_append(StringInfo out, Jsonb *params, const MaterialPart *
 
 /* SHA-256 of the canonical bytes: the parameter hash.  Returns false as canonical_append does. */
 extern bool canonical_hash(Jsonb *params, const MaterialPart *part, uint8 hash[SHA256_LENGTH]);
+
+/* Append a string, quotes included, with the escapes of RFC 8785 section 3.2.2.2. */
+extern void canonical_append_string(StringInfo out, const char *string, size_t length);
 
 /* SHA-256 of bytes, by the server's own common/ code. */
 extern void sha256(const void *bytes, size_t length, uint8 hash[SHA256_LENGTH]);

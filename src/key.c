@@ -30,6 +30,16 @@ stamp_version(pg_uuid_t *key, int version)
 	key->data[8] = (key->data[8] & 0x3f) | 0x80;
 }
 
+/* Fill the bytes from place from on with random ones. */
+static void
+randomize(pg_uuid_t *key, int from)
+{
+	if (!pg_strong_random(key->data + from, UUID_LEN - from))
+		ereport(ERROR,
+				errcode(ERRCODE_INTERNAL_ERROR),
+				errmsg("could not generate random values for a key"));
+}
+
 void
 key_v7(TimestampTz now, pg_uuid_t *key)
 {
@@ -37,11 +47,15 @@ key_v7(TimestampTz now, pg_uuid_t *key)
 
 	for (int i = 0; i < 6; i++)
 		key->data[i] = milliseconds >> (8 * (5 - i));
-	if (!pg_strong_random(key->data + 6, UUID_LEN - 6))
-		ereport(ERROR,
-				errcode(ERRCODE_INTERNAL_ERROR),
-				errmsg("could not generate random values for a key"));
+	randomize(key, 6);
 	stamp_version(key, 7);
+}
+
+void
+key_v4(pg_uuid_t *key)
+{
+	randomize(key, 0);
+	stamp_version(key, 4);
 }
 
 bool

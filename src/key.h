@@ -19,6 +19,9 @@ typedef enum DirectKind
 /* A fresh version-7 UUID: 48 bits of Unix milliseconds, the rest random.  Raises XX000 without randomness. */
 extern void key_v7(TimestampTz now, pg_uuid_t *key);
 
+/* A fresh version-4 UUID, all random: an owner token.  Raises likewise. */
+extern void key_v4(pg_uuid_t *key);
+
 /* Is this a version-7 UUID of the RFC's variant? */
 extern bool key_is_v7(const pg_uuid_t *key);
 

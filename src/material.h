@@ -35,7 +35,4 @@ extern const PointerNode *material_member(const PointerNode *node, const char *n
 /* The child that names this very element of an array, or NULL; the child "*" is the caller's to follow. */
 extern const PointerNode *material_element(const PointerNode *node, uint32 index);
 
-/* Append a string as RFC 8785 section 3.2.2.2 writes it, quotes included.  In canonical.c. */
-extern void canonical_append_string(StringInfo out, const char *string, int length);
-
 #endif							/* IDEM_MATERIAL_H */
