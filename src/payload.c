@@ -11,6 +11,7 @@
 
 #include "args.h"
 #include "base64url.h"
+#include "canonical.h"
 #include "key.h"
 #include "payload.h"
 
@@ -32,7 +33,6 @@ typedef struct Member
 	bool		required;
 } Member;
 
-static void append_string(StringInfo out, const char *string, size_t length);
 static bool read_member(Scanner *scanner, Fingerprint *fingerprint, uint32 *seen);
 static bool read_nonce(Scanner *scanner, Fingerprint *fingerprint);
 static bool read_expiry(Scanner *scanner, Fingerprint *fingerprint);
@@ -44,7 +44,7 @@ static bool read_repeat(Scanner *scanner, Fingerprint *fingerprint);
 static bool read_label(Scanner *scanner, char **label, size_t *length);
 static bool read_integer(Scanner *scanner, int64 max, int64 *value);
 static bool read_string(Scanner *scanner, char *out, size_t max, size_t *length);
-static int	read_escape(Scanner *scanner, unsigned char *out);
+static size_t read_escape(Scanner *scanner, unsigned char *out);
 static bool read_code_unit(Scanner *scanner, pg_wchar *unit);
 static bool read_literal(Scanner *scanner, const char *literal);
 static void skip_white_space(Scanner *scanner);
@@ -72,9 +72,9 @@ payload_append(StringInfo out, const Fingerprint *fingerprint)
 					 n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15]);
 	appendStringInfo(out, ",\"exp\":" INT64_FORMAT, fingerprint->expires);
 	appendStringInfoString(out, ",\"u\":");
-	append_string(out, fingerprint->subject, fingerprint->subject_length);
+	canonical_append_string(out, fingerprint->subject, fingerprint->subject_length);
 	appendStringInfoString(out, ",\"s\":");
-	append_string(out, fingerprint->scope, fingerprint->scope_length);
+	canonical_append_string(out, fingerprint->scope, fingerprint->scope_length);
 	base64url_encode(fingerprint->param_hash, SHA256_LENGTH, hash);
 	appendStringInfo(out, ",\"p\":\"%.*s\"", (int) HASH_TEXT_LENGTH, hash);
 	if (fingerprint->version != 0)
@@ -82,33 +82,6 @@ payload_append(StringInfo out, const Fingerprint *fingerprint)
 	if (fingerprint->confirmed_repeat)
 		appendStringInfoString(out, ",\"r\":true");
 	appendStringInfoChar(out, '}');
-}
-
-/*
- * Append a JSON string with the escapes of RFC 8785 section 3.2.2.2.
- */
-static void
-append_string(StringInfo out, const char *string, size_t length)
-{
-	static const char named[] = "\b\t\n\f\r\"\\";
-	static const char letter[] = "btnfr\"\\";
-
-	appendStringInfoChar(out, '"');
-	for (size_t i = 0; i < length; i++)
-	{
-		const char *place = string[i] == '\0' ? NULL : strchr(named, string[i]);
-
-		if (place != NULL)
-		{
-			appendStringInfoChar(out, '\\');
-			appendStringInfoChar(out, letter[place - named]);
-		}
-		else if ((unsigned char) string[i] < 0x20)
-			appendStringInfo(out, "\\u%04x", string[i]);
-		else
-			appendStringInfoChar(out, string[i]);
-	}
-	appendStringInfoChar(out, '"');
 }
 
 bool
@@ -135,7 +108,7 @@ payload_read(const char *json, size_t length, Fingerprint *fingerprint)
 	if (scanner.at != scanner.end)
 		return false;
 
-	for (int i = 0; i < lengthof(members); i++)
+	for (int i = 0; i < (int) lengthof(members); i++)
 		if (members[i].required && (seen & (1u << i)) == 0)
 			return false;
 	return true;
@@ -153,7 +126,7 @@ read_member(Scanner *scanner, Fingerprint *fingerprint, uint32 *seen)
 	/* names are compared unescaped: "\u006e" is "n", and a duplicate of it */
 	if (!read_string(scanner, name, NAME_MAX_LENGTH, &length) || !read_literal(scanner, ":"))
 		return false;
-	for (int i = 0; i < lengthof(members); i++)
+	for (int i = 0; i < (int) lengthof(members); i++)
 	{
 		if (strcmp(name, members[i].name) != 0)
 			continue;
@@ -307,7 +280,7 @@ read_string(Scanner *scanner, char *out, size_t max, size_t *length)
 	while (scanner->at < scanner->end)
 	{
 		unsigned char bytes[MAX_MULTIBYTE_CHAR_LEN + 1];
-		int			count = 1;
+		size_t		count = 1;
 
 		bytes[0] = (unsigned char) *scanner->at++;
 		if (bytes[0] == '"')
@@ -331,7 +304,7 @@ read_string(Scanner *scanner, char *out, size_t max, size_t *length)
  * Read what follows a backslash and write the UTF-8 bytes it stands for, at most 4; returns their number, 0 for
  * an escape that JSON does not know, a lone surrogate and U+0000, which no text can hold.
  */
-static int
+static size_t
 read_escape(Scanner *scanner, unsigned char *out)
 {
 	static const char letter[] = "\"\\/bfnrt";
