@@ -55,6 +55,502 @@ COMMENT ON TYPE @extschema@.idem_claim IS 'an outcome and what goes with it';
 -- Policies and secrets
 -- ---------------------------------------------------------------------------------------------------------
 
+-- What the caches and the history of policies rest on (src/policy.c)
+
+CREATE FUNCTION @extschema@.idem_policy_stale() RETURNS pg_catalog.trigger
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_policy_stale';
+COMMENT ON FUNCTION @extschema@.idem_policy_stale() IS
+	'trigger: tell every session that policies or secrets have changed';
+
+CREATE FUNCTION @extschema@.idem_list_version(
+	material         pg_catalog.text[],
+	immaterial       pg_catalog.text[]
+) RETURNS pg_catalog.int4
+	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_list_version';
+COMMENT ON FUNCTION @extschema@.idem_list_version(pg_catalog.text[], pg_catalog.text[]) IS
+	'the version of two pointer lists, 0 where both are null; refuses pointers that do not do';
+
+CREATE FUNCTION @extschema@.idem_longest_retention() RETURNS pg_catalog.interval
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_longest_retention';
+COMMENT ON FUNCTION @extschema@.idem_longest_retention() IS
+	'how long, at most, a fingerprint signed now may be asked about under any policy';
+
+CREATE TABLE @extschema@.idem_policy (
+	scope                pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	material             pg_catalog.text[] COLLATE pg_catalog."C",
+	immaterial           pg_catalog.text[] COLLATE pg_catalog."C",
+	entry                pg_catalog.text COLLATE pg_catalog."C" NOT NULL DEFAULT 'any',
+	downstream           pg_catalog.text COLLATE pg_catalog."C" NOT NULL DEFAULT 'opaque',
+	fingerprint_ttl      pg_catalog.interval NOT NULL DEFAULT '15 minutes',
+	downstream_max       pg_catalog.interval NOT NULL DEFAULT '30 seconds',
+	gateway_timeout      pg_catalog.interval NOT NULL DEFAULT '30 seconds',
+	retry_backoff        pg_catalog.interval NOT NULL DEFAULT '2 minutes',
+	in_flight_ttl        pg_catalog.interval NOT NULL DEFAULT '5 minutes',
+	caller_retry_window  pg_catalog.interval NOT NULL DEFAULT '1 hour',
+	result_ttl           pg_catalog.interval NOT NULL DEFAULT '24 hours',
+	repeat_guard         pg_catalog.interval,
+	confirm_with         pg_catalog.text COLLATE pg_catalog."C",
+	poll_with            pg_catalog.text COLLATE pg_catalog."C",
+	poll_after           pg_catalog.interval NOT NULL DEFAULT '2 seconds',
+	enabled              pg_catalog.bool NOT NULL DEFAULT true,
+	CONSTRAINT idem_policy_pkey PRIMARY KEY (scope),
+	CONSTRAINT idem_policy_scope CHECK (pg_catalog.octet_length(scope) BETWEEN 1 AND 255),
+	CONSTRAINT idem_policy_material CHECK (pg_catalog.cardinality(material) > 0),
+	CONSTRAINT idem_policy_immaterial CHECK (pg_catalog.cardinality(immaterial) > 0),
+	CONSTRAINT idem_policy_entry CHECK (entry IN ('any', 'fingerprint', 'direct')),
+	CONSTRAINT idem_policy_downstream CHECK (downstream IN ('opaque', 'queryable', 'idempotent', 'local')),
+	CONSTRAINT idem_policy_fingerprint_ttl CHECK (fingerprint_ttl > '0' AND fingerprint_ttl <= '100 years'),
+	CONSTRAINT idem_policy_downstream_max CHECK (downstream_max > '0' AND downstream_max <= '100 years'),
+	CONSTRAINT idem_policy_gateway_timeout CHECK (gateway_timeout > '0' AND gateway_timeout <= '100 years'),
+	CONSTRAINT idem_policy_retry_backoff CHECK (retry_backoff > '0' AND retry_backoff <= '100 years'),
+	CONSTRAINT idem_policy_in_flight_ttl CHECK (in_flight_ttl > '0' AND in_flight_ttl <= '100 years'),
+	CONSTRAINT idem_policy_caller_retry_window CHECK (caller_retry_window > '0' AND caller_retry_window <= '100 years'),
+	CONSTRAINT idem_policy_result_ttl CHECK (result_ttl > '0' AND result_ttl <= '100 years'),
+	CONSTRAINT idem_policy_repeat_guard CHECK (repeat_guard > '0' AND repeat_guard <= '100 years'),
+	CONSTRAINT idem_policy_poll_after CHECK (poll_after > '0' AND poll_after <= '100 years'),
+	-- a retry of ours must not meet an operation that the downstream may still be working on
+	CONSTRAINT idem_policy_lease CHECK (in_flight_ttl > downstream_max + gateway_timeout + retry_backoff),
+	-- a caller that still retries must still find the result
+	CONSTRAINT idem_policy_retention CHECK (result_ttl >= caller_retry_window)
+) USING heap;
+COMMENT ON TABLE @extschema@.idem_policy IS
+	'how the operations of a scope are treated; the row ''*'' holds for scopes without a row of their own';
+COMMENT ON COLUMN @extschema@.idem_policy.scope IS 'the tool or operation, or ''*''';
+COMMENT ON COLUMN @extschema@.idem_policy.material IS
+	'JSON Pointers to what the operation is bound to, ''*'' for every element of an array; null: everything';
+COMMENT ON COLUMN @extschema@.idem_policy.immaterial IS 'JSON Pointers to what is left out of that; null: nothing';
+COMMENT ON COLUMN @extschema@.idem_policy.entry IS 'by which door operations come in: any, fingerprint, direct';
+COMMENT ON COLUMN @extschema@.idem_policy.downstream IS
+	'what the receiver of the effect can do: opaque (nothing), queryable (tell what became of a key), idempotent (deduplicate on our key), local (rows in this database)';
+COMMENT ON COLUMN @extschema@.idem_policy.fingerprint_ttl IS 'how long after its preview an operation may start';
+COMMENT ON COLUMN @extschema@.idem_policy.downstream_max IS 'the longest that the receiver works on one request';
+COMMENT ON COLUMN @extschema@.idem_policy.gateway_timeout IS 'the longest that a request waits on its way';
+COMMENT ON COLUMN @extschema@.idem_policy.retry_backoff IS 'the longest that the holder waits between its own retries';
+COMMENT ON COLUMN @extschema@.idem_policy.in_flight_ttl IS
+	'the lease of a claim; longer than downstream_max, gateway_timeout and retry_backoff together';
+COMMENT ON COLUMN @extschema@.idem_policy.caller_retry_window IS 'how long callers may go on retrying';
+COMMENT ON COLUMN @extschema@.idem_policy.result_ttl IS 'how long a result is kept; at least caller_retry_window';
+COMMENT ON COLUMN @extschema@.idem_policy.repeat_guard IS
+	'within this time an equal operation under a new fingerprint is taken for a repeat; null: never';
+COMMENT ON COLUMN @extschema@.idem_policy.confirm_with IS 'the name of the tool that confirms, for replies; null: not said';
+COMMENT ON COLUMN @extschema@.idem_policy.poll_with IS 'the name of the tool that asks for the outcome, for replies; null: not said';
+COMMENT ON COLUMN @extschema@.idem_policy.poll_after IS 'how long to wait before asking again';
+COMMENT ON COLUMN @extschema@.idem_policy.enabled IS
+	'false: no new operations; in the row ''*'': none in scopes without a row of their own';
+
+CREATE TABLE @extschema@.idem_policy_version (
+	scope                pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	version              pg_catalog.int4 NOT NULL,
+	material             pg_catalog.text[] COLLATE pg_catalog."C",
+	immaterial           pg_catalog.text[] COLLATE pg_catalog."C",
+	since                pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	replaced_at          pg_catalog.timestamptz,
+	result_ttl           pg_catalog.interval NOT NULL DEFAULT '24 hours',
+	CONSTRAINT idem_policy_version_pkey PRIMARY KEY (scope, version),
+	CONSTRAINT idem_policy_version_version CHECK (version >= 0)
+) USING heap;
+CREATE INDEX idem_policy_version_number ON @extschema@.idem_policy_version (version);
+COMMENT ON TABLE @extschema@.idem_policy_version IS
+	'every pair of lists ever in force for a scope: fingerprints signed under them are judged by them. Kept by triggers on idem_policy';
+COMMENT ON COLUMN @extschema@.idem_policy_version.scope IS 'the scope, or ''*''';
+COMMENT ON COLUMN @extschema@.idem_policy_version.version IS 'the version of the lists, by idem_list_version; 0: everything is material';
+COMMENT ON COLUMN @extschema@.idem_policy_version.material IS 'as in idem_policy, sorted, without duplicates';
+COMMENT ON COLUMN @extschema@.idem_policy_version.immaterial IS 'as in idem_policy, sorted, without duplicates';
+COMMENT ON COLUMN @extschema@.idem_policy_version.since IS 'since when the lists are on record';
+COMMENT ON COLUMN @extschema@.idem_policy_version.replaced_at IS 'when other lists last took their place; null: in force';
+COMMENT ON COLUMN @extschema@.idem_policy_version.result_ttl IS 'the longest result_ttl of the scope while they were in force';
+
+-- The trigger functions below run with their owner's rights, so that changing a policy needs no privilege on
+-- its history.  They pin the search path, and refuse to serve any other table: NEW of a stranger's table could
+-- hold values whose casts run a stranger's code.
+
+CREATE FUNCTION @extschema@.idem_version_merge() RETURNS pg_catalog.trigger
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+#variable_conflict use_column
+DECLARE
+	own @extschema@.idem_policy_version;
+	theirs @extschema@.idem_policy_version;
+BEGIN
+	IF TG_RELID <> '@extschema@.idem_policy_version'::regclass THEN
+		RAISE EXCEPTION 'idem_version_merge serves idem_policy_version only' USING ERRCODE = 'trigger_protocol_violated';
+	END IF;
+	own := NEW;
+	IF own.version IS DISTINCT FROM @extschema@.idem_list_version(own.material, own.immaterial) THEN
+		RAISE EXCEPTION 'version does not belong to its lists'
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'Rows of idem_policy_version are written by the triggers of idem_policy. Change that table.';
+	END IF;
+	own.material := ARRAY(SELECT DISTINCT p FROM unnest(own.material) AS p ORDER BY p);
+	own.immaterial := ARRAY(SELECT DISTINCT p FROM unnest(own.immaterial) AS p ORDER BY p);
+	IF NEW.material IS NULL THEN own.material := NULL; END IF;
+	IF NEW.immaterial IS NULL THEN own.immaterial := NULL; END IF;
+
+	IF EXISTS (SELECT FROM @extschema@.idem_policy_version AS v
+			WHERE v.version = own.version
+			AND (v.material IS DISTINCT FROM own.material OR v.immaterial IS DISTINCT FROM own.immaterial)) THEN
+		RAISE EXCEPTION 'other lists on record have the same version as these'
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'Fingerprints could not tell the two apart. Change the lists a little, for instance by a pointer to a member that never occurs.';
+	END IF;
+	IF TG_OP = 'UPDATE' THEN
+		RETURN own;
+	END IF;
+
+	-- Lists in force are those of the policy's row. Others that arrive as if they were, from a dump or a
+	-- publisher, have been replaced by it.
+	IF own.replaced_at IS NULL AND EXISTS (SELECT FROM @extschema@.idem_policy AS p
+			WHERE p.scope = own.scope
+			AND @extschema@.idem_list_version(p.material, p.immaterial) <> own.version) THEN
+		own.replaced_at := clock_timestamp();
+	END IF;
+	SELECT v.* INTO theirs FROM @extschema@.idem_policy_version AS v
+		WHERE v.scope = own.scope AND v.version = own.version
+		FOR UPDATE;
+	IF NOT FOUND THEN
+		RETURN own;
+	END IF;
+	UPDATE @extschema@.idem_policy_version AS v SET
+			since = least(v.since, own.since),
+			replaced_at = CASE WHEN v.replaced_at IS NOT NULL AND own.replaced_at IS NOT NULL
+				THEN greatest(v.replaced_at, own.replaced_at) END,
+			result_ttl = greatest(v.result_ttl, own.result_ttl)
+		WHERE v.scope = own.scope AND v.version = own.version;
+	RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_version_merge() IS
+	'trigger: check a row of idem_policy_version, and merge it with one that is there already';
+
+CREATE FUNCTION @extschema@.idem_policy_history() RETURNS pg_catalog.trigger
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+#variable_conflict use_column
+DECLARE
+	number int4;
+	now_at timestamptz;
+BEGIN
+	IF TG_RELID <> '@extschema@.idem_policy'::regclass THEN
+		RAISE EXCEPTION 'idem_policy_history serves idem_policy only' USING ERRCODE = 'trigger_protocol_violated';
+	END IF;
+	-- one change of policies at a time, so that a scope's first row and a change of '*' see each other
+	LOCK TABLE @extschema@.idem_policy_version IN SHARE ROW EXCLUSIVE MODE;
+	now_at := clock_timestamp();
+
+	IF TG_OP = 'TRUNCATE' THEN
+		UPDATE @extschema@.idem_policy_version SET replaced_at = now_at
+			WHERE replaced_at IS NULL AND (scope, version) <> ('*', 0);
+		RETURN NULL;
+	END IF;
+
+	IF TG_OP = 'DELETE' OR TG_OP = 'UPDATE' AND OLD.scope <> NEW.scope THEN
+		UPDATE @extschema@.idem_policy_version AS v SET
+				replaced_at = CASE WHEN (v.scope, v.version) <> ('*', 0) THEN now_at END,
+				result_ttl = greatest(v.result_ttl, OLD.result_ttl)
+			WHERE v.scope = OLD.scope AND (v.replaced_at IS NULL OR (v.scope, v.version) = ('*', 0));
+		IF TG_OP = 'DELETE' THEN
+			RETURN NULL;
+		END IF;
+	END IF;
+
+	number := @extschema@.idem_list_version(NEW.material, NEW.immaterial);
+	IF (TG_OP = 'INSERT' OR OLD.scope <> NEW.scope) AND NOT EXISTS (
+			SELECT FROM @extschema@.idem_policy_version AS v
+			WHERE v.scope = NEW.scope AND v.version = number AND v.replaced_at IS NULL) THEN
+		-- until now the scope followed '*', and before that row came, everything was material
+		INSERT INTO @extschema@.idem_policy_version
+			(scope, version, material, immaterial, since, replaced_at, result_ttl)
+			SELECT NEW.scope, v.version, v.material, v.immaterial, v.since, coalesce(v.replaced_at, now_at), v.result_ttl
+			FROM @extschema@.idem_policy_version AS v
+			WHERE v.scope = '*' AND NEW.scope <> '*'
+			AND (v.replaced_at IS NULL OR NOT EXISTS (
+				SELECT FROM @extschema@.idem_policy_version AS o
+				WHERE o.scope = NEW.scope AND o.replaced_at >= v.replaced_at));
+		IF NOT EXISTS (SELECT FROM @extschema@.idem_policy_version AS v
+				WHERE v.scope = '*' AND v.replaced_at IS NULL AND NEW.scope <> '*') THEN
+			INSERT INTO @extschema@.idem_policy_version (scope, version, since, replaced_at)
+				VALUES (NEW.scope, 0, now_at, now_at);
+		END IF;
+	END IF;
+
+	UPDATE @extschema@.idem_policy_version AS v SET replaced_at = now_at
+		WHERE v.scope = NEW.scope AND v.version <> number AND v.replaced_at IS NULL;
+	UPDATE @extschema@.idem_policy_version AS v SET
+			replaced_at = NULL,
+			result_ttl = greatest(v.result_ttl, NEW.result_ttl)
+		WHERE v.scope = NEW.scope AND v.version = number
+		AND (v.replaced_at IS NOT NULL OR v.result_ttl < NEW.result_ttl);
+	IF NOT FOUND THEN
+		INSERT INTO @extschema@.idem_policy_version (scope, version, material, immaterial, since, result_ttl)
+			VALUES (NEW.scope, number, NEW.material, NEW.immaterial, now_at, NEW.result_ttl);
+	END IF;
+	RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_policy_history() IS
+	'trigger: keep on record which lists are and were in force for a scope';
+
+-- ALWAYS: a restore, or a subscription that applies changes, must not leave the history or a cache behind.
+-- Triggers fire in the order of their names.
+
+CREATE TRIGGER idem_a_stale BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+CREATE TRIGGER idem_b_history AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_history();
+CREATE TRIGGER idem_b_history_truncate AFTER TRUNCATE ON @extschema@.idem_policy
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_history();
+CREATE TRIGGER idem_c_stale AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+CREATE TRIGGER idem_c_stale_truncate AFTER TRUNCATE ON @extschema@.idem_policy
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_stale();
+ALTER TABLE @extschema@.idem_policy
+	ENABLE ALWAYS TRIGGER idem_a_stale,
+	ENABLE ALWAYS TRIGGER idem_b_history,
+	ENABLE ALWAYS TRIGGER idem_b_history_truncate,
+	ENABLE ALWAYS TRIGGER idem_c_stale,
+	ENABLE ALWAYS TRIGGER idem_c_stale_truncate;
+
+CREATE TRIGGER idem_a_stale BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy_version
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+CREATE TRIGGER idem_b_merge BEFORE INSERT OR UPDATE ON @extschema@.idem_policy_version
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_version_merge();
+CREATE TRIGGER idem_c_stale AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy_version
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+CREATE TRIGGER idem_c_stale_truncate AFTER TRUNCATE ON @extschema@.idem_policy_version
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_stale();
+ALTER TABLE @extschema@.idem_policy_version
+	ENABLE ALWAYS TRIGGER idem_a_stale,
+	ENABLE ALWAYS TRIGGER idem_b_merge,
+	ENABLE ALWAYS TRIGGER idem_c_stale,
+	ENABLE ALWAYS TRIGGER idem_c_stale_truncate;
+
+-- Secrets.  Nobody but the owner and the functions here reads the table: no grants, and row security without
+-- a policy for those whom a later grant would let in.
+
+CREATE TABLE @extschema@.idem_secret (
+	id               pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	secret           pg_catalog.bytea NOT NULL,
+	signing          pg_catalog.bool NOT NULL,
+	created_at       pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	verify_until     pg_catalog.timestamptz NOT NULL DEFAULT 'infinity',
+	revoked_at       pg_catalog.timestamptz,
+	CONSTRAINT idem_secret_pkey PRIMARY KEY (id),
+	CONSTRAINT idem_secret_id CHECK (id = pg_catalog."left"(pg_catalog.encode(pg_catalog.sha256('idem:secret:'::pg_catalog.bytea || secret), 'hex'), 8)),
+	CONSTRAINT idem_secret_length CHECK (pg_catalog.octet_length(secret) BETWEEN 32 AND 64),
+	CONSTRAINT idem_secret_signing CHECK (NOT signing OR (verify_until = 'infinity' AND revoked_at IS NULL))
+) USING heap;
+CREATE UNIQUE INDEX idem_secret_one_signs ON @extschema@.idem_secret (signing) WHERE signing;
+ALTER TABLE @extschema@.idem_secret ENABLE ROW LEVEL SECURITY;
+COMMENT ON TABLE @extschema@.idem_secret IS
+	'the secrets that sign and verify fingerprints; never dumped, open to nobody but its owner';
+COMMENT ON COLUMN @extschema@.idem_secret.id IS
+	'the first 8 hex digits of SHA-256 over ''idem:secret:'' and the secret: the same on every server';
+COMMENT ON COLUMN @extschema@.idem_secret.secret IS '32 to 64 bytes';
+COMMENT ON COLUMN @extschema@.idem_secret.signing IS 'new fingerprints are signed by this one; one secret at most';
+COMMENT ON COLUMN @extschema@.idem_secret.created_at IS 'when it came into this database';
+COMMENT ON COLUMN @extschema@.idem_secret.verify_until IS 'until when fingerprints signed by it are recognised';
+COMMENT ON COLUMN @extschema@.idem_secret.revoked_at IS 'since when they are not, whatever verify_until says';
+
+CREATE TRIGGER idem_a_stale BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.idem_secret
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+CREATE TRIGGER idem_c_stale AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_secret
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+CREATE TRIGGER idem_c_stale_truncate AFTER TRUNCATE ON @extschema@.idem_secret
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_stale();
+ALTER TABLE @extschema@.idem_secret
+	ENABLE ALWAYS TRIGGER idem_a_stale,
+	ENABLE ALWAYS TRIGGER idem_c_stale,
+	ENABLE ALWAYS TRIGGER idem_c_stale_truncate;
+
+CREATE VIEW @extschema@.idem_secrets AS
+	SELECT s.id, s.signing, s.created_at, s.verify_until, s.revoked_at
+	FROM @extschema@.idem_secret AS s;
+COMMENT ON VIEW @extschema@.idem_secrets IS 'the secrets, but not what they are';
+
+CREATE FUNCTION @extschema@.idem_random_secret() RETURNS pg_catalog.bytea
+	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+DECLARE
+	source text;
+	secret bytea;
+BEGIN
+	-- pgcrypto may lie in any schema, and other functions of that name beside it
+	SELECT format('%I.%I', n.nspname, p.proname) INTO STRICT source
+		FROM pg_extension AS e
+		JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+			AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+		JOIN pg_proc AS p ON p.oid = d.objid
+		JOIN pg_namespace AS n ON n.oid = p.pronamespace
+		WHERE e.extname = 'pgcrypto' AND p.proname = 'gen_random_bytes'
+		AND p.pronargs = 1 AND p.proargtypes[0] = 'int4'::regtype;
+	EXECUTE 'SELECT ' || source || '(32::pg_catalog.int4)' INTO STRICT secret;
+	RETURN secret;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_random_secret() IS 'internal: 32 random bytes from pgcrypto';
+
+CREATE FUNCTION @extschema@.idem_put_secret(
+	secret           pg_catalog.bytea,
+	signing          pg_catalog.bool,
+	verify_for       pg_catalog.interval
+) RETURNS pg_catalog.text
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+#variable_conflict use_variable
+DECLARE
+	new_id text := left(encode(sha256('idem:secret:'::bytea || secret), 'hex'), 8);
+	minimum interval := @extschema@.idem_longest_retention();
+	known @extschema@.idem_secret;
+BEGIN
+	IF verify_for < minimum OR verify_for > '100 years' THEN
+		RAISE EXCEPTION 'verify_for is out of range'
+			USING ERRCODE = 'invalid_parameter_value',
+				  DETAIL = format('Fingerprints already signed may be presented for %s, by the longest retention of any policy.', minimum),
+				  HINT = 'Give at least that, or null for just that. To stop a leaked secret at once, rotate and then call idem_revoke_secret().';
+	END IF;
+	-- one change at a time: at most one secret signs
+	LOCK TABLE @extschema@.idem_secret IN SHARE ROW EXCLUSIVE MODE;
+	SELECT s.* INTO known FROM @extschema@.idem_secret AS s WHERE s.id = new_id;
+	IF known.secret <> secret THEN
+		RAISE EXCEPTION 'another secret has the same id'
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'Use another secret.';
+	ELSIF known.revoked_at IS NOT NULL THEN
+		RAISE EXCEPTION 'secret "%" is revoked', new_id
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				  HINT = 'A revoked secret stays revoked. Make a new one with idem_rotate_secret().';
+	ELSIF known.signing OR known.id IS NOT NULL AND NOT signing THEN
+		IF known.verify_until <= clock_timestamp() THEN
+			RAISE NOTICE 'secret "%" is known here, and no longer verifies', new_id;
+		END IF;
+		RETURN new_id;
+	END IF;
+
+	IF signing THEN
+		UPDATE @extschema@.idem_secret AS s SET
+				signing = false,
+				verify_until = clock_timestamp() + coalesce(verify_for, minimum)
+			WHERE s.signing;
+	END IF;
+	IF known.id IS NOT NULL THEN
+		UPDATE @extschema@.idem_secret AS s SET signing = true, verify_until = 'infinity' WHERE s.id = new_id;
+	ELSE
+		INSERT INTO @extschema@.idem_secret (id, secret, signing) VALUES (new_id, secret, signing);
+	END IF;
+	RETURN new_id;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_put_secret(pg_catalog.bytea, pg_catalog.bool, pg_catalog.interval) IS
+	'internal: store a secret, and let the one that signed only verify where this one signs from now on';
+
+CREATE FUNCTION @extschema@.idem_rotate_secret(
+	verify_for       pg_catalog.interval DEFAULT NULL
+) RETURNS pg_catalog.text
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+BEGIN
+	RETURN @extschema@.idem_put_secret(@extschema@.idem_random_secret(), true, verify_for);
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_rotate_secret(pg_catalog.interval) IS
+	'sign with a new secret from now on; the former verifies for verify_for, or as long as any policy needs; returns the new one''s id';
+
+CREATE FUNCTION @extschema@.idem_import_secret(
+	secret           pg_catalog.bytea,
+	signing          pg_catalog.bool DEFAULT false
+) RETURNS pg_catalog.text
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+BEGIN
+	IF secret IS NULL OR signing IS NULL THEN
+		RAISE EXCEPTION '% must not be null', CASE WHEN secret IS NULL THEN 'secret' ELSE 'signing' END
+			USING ERRCODE = 'null_value_not_allowed',
+				  HINT = 'Give 32 to 64 random bytes, and whether they sign from now on.';
+	ELSIF octet_length(secret) NOT BETWEEN 32 AND 64
+			OR octet_length(btrim(secret, '\x00090a0b0c0d20'::bytea)) = 0
+			OR octet_length(btrim(secret, substr(secret, 1, 1))) = 0 THEN
+		RAISE EXCEPTION 'secret must be 32 to 64 random bytes'
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'Too short, too long, blank or one byte repeated will not do. pgcrypto''s gen_random_bytes(32) makes a good one.';
+	END IF;
+	RETURN @extschema@.idem_put_secret(secret, signing, NULL);
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_import_secret(pg_catalog.bytea, pg_catalog.bool) IS
+	'bring a secret from another server, to verify by or to sign with as well; returns its id; one that is known is left as it is, unless it is to sign';
+
+CREATE FUNCTION @extschema@.idem_export_secret(
+	id               pg_catalog.text DEFAULT NULL
+) RETURNS pg_catalog.bytea
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+#variable_conflict use_variable
+DECLARE
+	bytes bytea;
+BEGIN
+	SELECT s.secret INTO bytes FROM @extschema@.idem_secret AS s
+		WHERE CASE WHEN id IS NULL THEN s.signing ELSE s.id = id END;
+	IF bytes IS NOT NULL THEN
+		RETURN bytes;
+	ELSIF id IS NULL THEN
+		RAISE EXCEPTION 'no secret signs fingerprints'
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				  HINT = 'Make one with idem_rotate_secret(), or bring one with idem_import_secret().';
+	END IF;
+	RAISE EXCEPTION 'no secret has this id'
+		USING ERRCODE = 'invalid_parameter_value',
+			  HINT = 'The view idem_secrets lists them.';
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_export_secret(pg_catalog.text) IS
+	'the secret of this id, or the one that signs, for other servers and for disaster recovery: keep it safe';
+
+CREATE FUNCTION @extschema@.idem_revoke_secret(
+	id               pg_catalog.text
+) RETURNS pg_catalog.void
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+#variable_conflict use_variable
+DECLARE
+	signs bool;
+BEGIN
+	IF id IS NULL THEN
+		RAISE EXCEPTION 'id must not be null'
+			USING ERRCODE = 'null_value_not_allowed',
+				  HINT = 'The view idem_secrets lists them.';
+	END IF;
+	LOCK TABLE @extschema@.idem_secret IN SHARE ROW EXCLUSIVE MODE;
+	SELECT s.signing INTO signs FROM @extschema@.idem_secret AS s WHERE s.id = id;
+	IF signs IS NULL THEN
+		RAISE EXCEPTION 'no secret has this id'
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'The view idem_secrets lists them.';
+	ELSIF signs THEN
+		RAISE EXCEPTION 'the secret that signs cannot be revoked'
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				  HINT = 'Call idem_rotate_secret() first, and then revoke the former one.';
+	END IF;
+	UPDATE @extschema@.idem_secret AS s SET revoked_at = clock_timestamp()
+		WHERE s.id = id AND s.revoked_at IS NULL;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_revoke_secret(pg_catalog.text) IS
+	'stop recognising what this secret has signed, at once and for good';
+
+-- the first secret
+SELECT @extschema@.idem_rotate_secret();
+
 
 -- ---------------------------------------------------------------------------------------------------------
 -- Claims
@@ -82,6 +578,9 @@ CREATE TABLE @extschema@.idem_record (
 	finished_at      pg_catalog.timestamptz,
 	result           pg_catalog.jsonb,
 	result_ref       pg_catalog.text COLLATE pg_catalog."C",
+	reconciled_at    pg_catalog.timestamptz,
+	reconciled_by    pg_catalog.text COLLATE pg_catalog."C",
+	reconcile_note   pg_catalog.text COLLATE pg_catalog."C",
 	CONSTRAINT idem_record_pkey PRIMARY KEY (key),
 	CONSTRAINT idem_record_state CHECK (state IN ('I', 'D', 'F', 'R')),
 	CONSTRAINT idem_record_downstream CHECK (downstream IN ('o', 'q', 'i', 'l')),
@@ -209,3 +708,196 @@ REVOKE ALL ON FUNCTION @extschema@.idem_downstream_key(pg_catalog.uuid, pg_catal
 -- Privileges
 -- ---------------------------------------------------------------------------------------------------------
 
+-- Which set opens what: a new function or view is one more line here.  A name stands for every member of the
+-- extension so called.
+CREATE FUNCTION @extschema@.idem_privileges(
+	OUT set          pg_catalog.text,
+	OUT name         pg_catalog.text,
+	OUT privilege    pg_catalog.text
+) RETURNS SETOF record
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE
+	AS $$
+VALUES
+	('signer', 'idem_sign', 'EXECUTE'),
+	('signer', 'idem_preview', 'EXECUTE'),
+	('signer', 'idem_canonical', 'EXECUTE'),
+	('signer', 'idem_param_hash', 'EXECUTE'),
+	('signer', 'idem_key', 'EXECUTE'),
+	('signer', 'idem_downstream_key', 'EXECUTE'),
+	('signer', 'idem_reply', 'EXECUTE'),
+	('signer', 'idem_http', 'EXECUTE'),
+	('caller', 'idem_acquire', 'EXECUTE'),
+	('caller', 'idem_acquire_direct', 'EXECUTE'),
+	('caller', 'idem_commit', 'EXECUTE'),
+	('caller', 'idem_fail', 'EXECUTE'),
+	('caller', 'idem_release', 'EXECUTE'),
+	('caller', 'idem_renew', 'EXECUTE'),
+	('caller', 'idem_status', 'EXECUTE'),
+	('caller', 'idem_status_key', 'EXECUTE'),
+	('caller', 'idem_execute', 'EXECUTE'),
+	('caller', 'idem_require', 'EXECUTE'),
+	('caller', 'idem_canonical', 'EXECUTE'),
+	('caller', 'idem_param_hash', 'EXECUTE'),
+	('caller', 'idem_key', 'EXECUTE'),
+	('caller', 'idem_downstream_key', 'EXECUTE'),
+	('caller', 'idem_reply', 'EXECUTE'),
+	('caller', 'idem_http', 'EXECUTE'),
+	('auditor', 'idem_inspect', 'EXECUTE'),
+	('auditor', 'idem_in_flight', 'SELECT'),
+	('auditor', 'idem_stuck', 'SELECT'),
+	('auditor', 'idem_audit', 'SELECT'),
+	('auditor', 'idem_secrets', 'SELECT'),
+	('auditor', 'idem_stat', 'SELECT'),
+	('auditor', 'idem_alert', 'SELECT'),
+	('operator', 'idem_reconcile', 'EXECUTE'),
+	('operator', 'idem_maintain', 'EXECUTE'),
+	('operator', 'idem_purge', 'EXECUTE'),
+	('admin', 'idem_policy', 'SELECT, INSERT, UPDATE, DELETE'),
+	('admin', 'idem_policy_version', 'SELECT'),
+	('admin', 'idem_guidance', 'SELECT, INSERT, UPDATE, DELETE'),
+	('admin', 'idem_list_version', 'EXECUTE'),
+	('admin', 'idem_longest_retention', 'EXECUTE'),
+	('admin', 'idem_secrets', 'SELECT'),
+	('admin', 'idem_rotate_secret', 'EXECUTE'),
+	('admin', 'idem_import_secret', 'EXECUTE'),
+	('admin', 'idem_export_secret', 'EXECUTE'),
+	('admin', 'idem_revoke_secret', 'EXECUTE'),
+	('admin', 'idem_privileges', 'EXECUTE'),
+	('admin', 'idem_grant', 'EXECUTE'),
+	('admin', 'idem_revoke', 'EXECUTE')
+$$;
+COMMENT ON FUNCTION @extschema@.idem_privileges() IS 'what each set that idem_grant hands out consists of';
+
+-- The extension's tables, views and functions, as GRANT names them.  Internal trigger functions, which nobody
+-- needs any privilege on, are left out where grants are concerned: see idem_version_merge.
+CREATE FUNCTION @extschema@.idem_members(
+	OUT name         pg_catalog.text,
+	OUT object       pg_catalog.text,
+	OUT owner        pg_catalog.oid,
+	OUT acl          pg_catalog.aclitem[],
+	OUT is_table     pg_catalog.bool,
+	OUT is_internal  pg_catalog.bool
+) RETURNS SETOF record
+	LANGUAGE sql STABLE PARALLEL SAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
+		coalesce(p.proacl, acldefault('f', p.proowner)), false,
+		p.proname IN ('idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out')
+			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
+	FROM pg_extension AS e
+	JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+		AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+	JOIN pg_proc AS p ON p.oid = d.objid
+	WHERE e.extname = 'idem'
+UNION ALL
+SELECT c.relname::text, 'TABLE ' || c.oid::regclass::text, c.relowner,
+		coalesce(c.relacl, acldefault('r', c.relowner)), c.relkind = 'r',
+		c.relname = 'idem_secret'
+	FROM pg_extension AS e
+	JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+		AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
+	JOIN pg_class AS c ON c.oid = d.objid
+	WHERE e.extname = 'idem' AND c.relkind IN ('r', 'v')
+$$;
+COMMENT ON FUNCTION @extschema@.idem_members() IS 'internal: the extension''s tables, views and functions';
+
+CREATE FUNCTION @extschema@.idem_hand_out(
+	role             pg_catalog.regrole,
+	set              pg_catalog.text,
+	command          pg_catalog.text
+) RETURNS pg_catalog.void
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+#variable_conflict use_column
+DECLARE
+	member record;
+BEGIN
+	IF idem_hand_out.role IS NULL OR idem_hand_out.set IS NULL THEN
+		RAISE EXCEPTION '% must not be null', CASE WHEN idem_hand_out.role IS NULL THEN 'role' ELSE 'set' END
+			USING ERRCODE = 'null_value_not_allowed',
+				  HINT = 'Give a role, and one of the sets signer, caller, auditor, operator, admin.';
+	ELSIF NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = idem_hand_out.role) THEN
+		RAISE EXCEPTION 'role does not exist' USING ERRCODE = 'undefined_object';
+	ELSIF NOT EXISTS (SELECT FROM @extschema@.idem_privileges() AS p WHERE p.set = idem_hand_out.set) THEN
+		RAISE EXCEPTION 'unknown set of privileges'
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'The sets are signer, caller, auditor, operator and admin.';
+	END IF;
+	FOR member IN
+		SELECT p.privilege, m.object
+			FROM @extschema@.idem_privileges() AS p
+			JOIN @extschema@.idem_members() AS m ON m.name = p.name AND (p.privilege = 'EXECUTE') = (m.object LIKE 'ROUTINE %')
+			WHERE p.set = idem_hand_out.set AND NOT m.is_internal
+	LOOP
+		EXECUTE format(command, member.privilege, member.object, idem_hand_out.role::text);
+	END LOOP;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_hand_out(pg_catalog.regrole, pg_catalog.text, pg_catalog.text) IS
+	'internal: GRANT or REVOKE for everything in a set';
+
+CREATE FUNCTION @extschema@.idem_grant(
+	role             pg_catalog.regrole,
+	set              pg_catalog.text
+) RETURNS pg_catalog.void
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+BEGIN
+	PERFORM @extschema@.idem_hand_out(idem_grant.role, idem_grant.set, 'GRANT %s ON %s TO %s');
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_grant(pg_catalog.regrole, pg_catalog.text) IS
+	'let a role sign (signer), act (caller), look on (auditor), intervene (operator) or rule (admin); USAGE on the schema is granted apart';
+
+CREATE FUNCTION @extschema@.idem_revoke(
+	role             pg_catalog.regrole,
+	set              pg_catalog.text
+) RETURNS pg_catalog.void
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+BEGIN
+	PERFORM @extschema@.idem_hand_out(idem_revoke.role, idem_revoke.set, 'REVOKE %s ON %s FROM %s CASCADE');
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_revoke(pg_catalog.regrole, pg_catalog.text) IS
+	'take back what idem_grant gave; what another set of the role has in common goes too: grant that one again';
+
+-- What pg_dump carries.  Not the secrets, and not the unlogged claims of transactions that are open.
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_policy', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_policy_version', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_record', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_alert', '');
+
+-- Nothing is open to anybody, PUBLIC and default privileges included; then the installing role gets all, to
+-- use and to grant: of a trusted installation it is not the owner.  Tables come without TRIGGER and REFERENCES,
+-- which would let it run its code with the owner's rights.
+DO $$
+DECLARE
+	member record;
+	installer oid := (SELECT e.extowner FROM pg_catalog.pg_extension AS e WHERE e.extname = 'idem');
+BEGIN
+	FOR member IN
+		SELECT m.object, a.grantee
+			FROM @extschema@.idem_members() AS m, LATERAL (SELECT DISTINCT x.grantee FROM pg_catalog.aclexplode(m.acl) AS x) AS a
+			WHERE a.grantee <> m.owner
+	LOOP
+		EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s', member.object,
+			CASE WHEN member.grantee = 0 THEN 'PUBLIC' ELSE member.grantee::pg_catalog.regrole::pg_catalog.text END);
+	END LOOP;
+	FOR member IN
+		SELECT m.object, m.is_table
+			FROM @extschema@.idem_members() AS m
+			WHERE NOT m.is_internal AND m.owner <> installer
+	LOOP
+		EXECUTE pg_catalog.format('GRANT %s ON %s TO %s WITH GRANT OPTION',
+			CASE WHEN member.object LIKE 'ROUTINE %' THEN 'EXECUTE'
+				WHEN member.is_table THEN 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE'
+				ELSE 'SELECT' END,
+			member.object, installer::pg_catalog.regrole);
+	END LOOP;
+END
+$$;

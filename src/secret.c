@@ -1,0 +1,184 @@
+/*
+ * secret.c: the secrets that sign and verify, cached in each backend.
+ *
+ * Loaded whole at first use, with a snapshot taken after the generation was noted: a change that commits while
+ * the table is being read raises the generation, and the next policy_begin() forgets what was read.  Secrets
+ * are wiped from memory when they are forgotten.
+ *
+ * Which secrets verify depends on the time.  The answer is kept together with the span of time in which it
+ * holds, so that asking costs two comparisons.
+ */
+#include "compat.h"
+
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "policy.h"
+#include "rows.h"
+#include "secret.h"
+
+/* The columns of idem_secret. */
+enum
+{
+	SECRET_ID,
+	SECRET_SECRET,
+	SECRET_SIGNING,
+	SECRET_CREATED_AT,
+	SECRET_VERIFY_UNTIL,
+	SECRET_REVOKED_AT,
+	SECRET_NATTS
+};
+
+/* One secret that is not revoked. */
+typedef struct Secret
+{
+	SecretBytes secret;
+	bool		signing;
+	TimestampTz verify_until;
+} Secret;
+
+typedef struct SecretCache
+{
+	MemoryContext context;
+	uint64		generation;
+	int			count;
+	int			room;
+	Secret	   *secret;
+	SecretBytes *verifying;		/* those that verify at a time within [from, until) */
+	int			nverifying;
+	TimestampTz from;
+	TimestampTz until;
+} SecretCache;
+
+static SecretCache *cache = NULL;
+
+static SecretCache *secrets(void);
+static SecretCache *load(void);
+static void take_secret(const Datum *values, const bool *isnull, void *into);
+static void choose_verifying(SecretCache *into, TimestampTz now);
+
+void
+secret_begin(void)
+{
+	SecretCache *old = cache;
+
+	if (old == NULL || old->generation == catalog_generation(TABLE_SECRET))
+		return;
+	cache = NULL;
+	if (old->count > 0)
+	{
+		explicit_bzero(old->secret, sizeof(Secret) * old->count);
+		explicit_bzero(old->verifying, sizeof(SecretBytes) * old->count);
+	}
+	MemoryContextDelete(old->context);
+}
+
+int
+policy_secrets(TimestampTz now, const SecretBytes **verifying)
+{
+	SecretCache *known = secrets();
+
+	/* the clock may be set back, so the span has two ends */
+	if (now < known->from || now >= known->until)
+		choose_verifying(known, now);
+	*verifying = known->verifying;
+	return known->nverifying;
+}
+
+const SecretBytes *
+policy_signing_secret(void)
+{
+	SecretCache *known = secrets();
+
+	for (int i = 0; i < known->count; i++)
+	{
+		if (known->secret[i].signing)
+			return &known->secret[i].secret;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("no secret signs fingerprints"),
+			 errhint("Make one with idem_rotate_secret(), or bring one with idem_import_secret().")));
+}
+
+static SecretCache *
+secrets(void)
+{
+	if (cache == NULL)
+		cache = load();
+	return cache;
+}
+
+/* Read all secrets.  The memory is the caller's until nothing can fail any more. */
+static SecretCache *
+load(void)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "idem secrets", ALLOCSET_SMALL_SIZES);
+	SecretCache *into = MemoryContextAllocZero(context, sizeof(SecretCache));
+	Snapshot	snapshot;
+
+	into->context = context;
+	into->room = 4;
+	into->secret = MemoryContextAlloc(context, sizeof(Secret) * into->room);
+	(void) catalog_table(TABLE_SECRET);
+	into->generation = catalog_generation(TABLE_SECRET);
+
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	rows_read(TABLE_SECRET, SECRET_NATTS, snapshot, take_secret, into);
+	UnregisterSnapshot(snapshot);
+
+	into->verifying = MemoryContextAlloc(context, sizeof(SecretBytes) * into->room);
+	into->from = into->until = DT_NOEND;	/* no time lies between */
+	MemoryContextSetParent(context, TopMemoryContext);
+	return into;
+}
+
+static void
+take_secret(const Datum *values, const bool *isnull, void *into)
+{
+	SecretCache *known = into;
+	Secret	   *secret;
+	bytea	   *bytes;
+
+	if (!isnull[SECRET_REVOKED_AT])
+		return;
+	bytes = DatumGetByteaPP(values[SECRET_SECRET]);
+	if (VARSIZE_ANY_EXHDR(bytes) < SECRET_MIN_LENGTH || VARSIZE_ANY_EXHDR(bytes) > SECRET_MAX_LENGTH)
+		elog(ERROR, "a secret has a length that its constraint does not allow");
+
+	if (known->count == known->room)
+	{
+		known->room *= 2;
+		known->secret = repalloc(known->secret, sizeof(Secret) * known->room);
+	}
+	secret = &known->secret[known->count++];
+	memset(secret, 0, sizeof(Secret));
+	secret->secret.length = VARSIZE_ANY_EXHDR(bytes);
+	memcpy(secret->secret.bytes, VARDATA_ANY(bytes), secret->secret.length);
+	secret->signing = DatumGetBool(values[SECRET_SIGNING]);
+	secret->verify_until = DatumGetTimestampTz(values[SECRET_VERIFY_UNTIL]);
+}
+
+/* Find what verifies now, and from when until when that answer holds. */
+static void
+choose_verifying(SecretCache *into, TimestampTz now)
+{
+	into->nverifying = 0;
+	into->from = DT_NOBEGIN;
+	into->until = DT_NOEND;
+	for (int i = 0; i < into->count; i++)
+	{
+		const Secret *secret = &into->secret[i];
+
+		if (now < secret->verify_until)
+		{
+			into->verifying[into->nverifying++] = secret->secret;
+			into->until = Min(into->until, secret->verify_until);
+		}
+		else
+			into->from = Max(into->from, secret->verify_until);
+	}
+}
