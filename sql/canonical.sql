@@ -353,7 +353,7 @@ BEGIN
 	canonical := idem_canonical('canonical', params);
 	DELETE FROM idem_policy WHERE scope = 'canonical';
 	RETURN canonical;
-EXCEPTION WHEN invalid_parameter_value THEN
+EXCEPTION WHEN invalid_parameter_value OR check_violation THEN
 	RETURN SQLSTATE;
 END
 $$;
