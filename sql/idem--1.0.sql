@@ -591,6 +591,29 @@ CREATE TABLE @extschema@.idem_record (
 	CONSTRAINT idem_record_finished CHECK ((state = 'I') = (finished_at IS NULL))
 ) USING heap;
 CREATE INDEX idem_record_retained_until ON @extschema@.idem_record (retained_until);
+COMMENT ON TABLE @extschema@.idem_record IS 'what became of each operation: the truth';
+COMMENT ON COLUMN @extschema@.idem_record.key IS 'the operation''s key: a fingerprint''s nonce, or made from a direct call';
+COMMENT ON COLUMN @extschema@.idem_record.acquired_at IS 'when the latest attempt was granted';
+COMMENT ON COLUMN @extschema@.idem_record.lease_until IS 'until when its holder need not fear a takeover';
+COMMENT ON COLUMN @extschema@.idem_record.policy_version IS 'the version of the lists that the parameters were hashed under';
+COMMENT ON COLUMN @extschema@.idem_record.attempt IS 'the latest attempt, from 1';
+COMMENT ON COLUMN @extschema@.idem_record.state IS 'I in flight, D done, F failed, R released';
+COMMENT ON COLUMN @extschema@.idem_record.downstream IS 'what the receiver of the effect can do: o opaque, q queryable, i idempotent, l local';
+COMMENT ON COLUMN @extschema@.idem_record.param_hash IS 'SHA-256 of what is material in the parameters';
+COMMENT ON COLUMN @extschema@.idem_record.owner_hash IS 'SHA-256 of the latest attempts owner token';
+COMMENT ON COLUMN @extschema@.idem_record.scope IS 'the tool or operation';
+COMMENT ON COLUMN @extschema@.idem_record.subject IS 'on whose behalf';
+COMMENT ON COLUMN @extschema@.idem_record.expires_at IS 'the fingerprint''s expiry; null for a direct call';
+COMMENT ON COLUMN @extschema@.idem_record.operation IS 'of a guard row, the key of the operation it stands for; else null';
+COMMENT ON COLUMN @extschema@.idem_record.holder IS 'a label for audits';
+COMMENT ON COLUMN @extschema@.idem_record.trace_id IS 'a label for traces';
+COMMENT ON COLUMN @extschema@.idem_record.retained_until IS 'when the row lapses; infinity while in flight';
+COMMENT ON COLUMN @extschema@.idem_record.finished_at IS 'when it was committed, failed, released or reconciled; null while in flight';
+COMMENT ON COLUMN @extschema@.idem_record.result IS 'the result, or the reason of a failure';
+COMMENT ON COLUMN @extschema@.idem_record.result_ref IS 'a reference that came with the result';
+COMMENT ON COLUMN @extschema@.idem_record.reconciled_at IS 'when an operator gave a verdict';
+COMMENT ON COLUMN @extschema@.idem_record.reconciled_by IS 'the role that gave it';
+COMMENT ON COLUMN @extschema@.idem_record.reconcile_note IS 'why';
 
 CREATE UNLOGGED TABLE @extschema@.idem_fast (
 	key              pg_catalog.uuid NOT NULL,
@@ -610,6 +633,22 @@ CREATE UNLOGGED TABLE @extschema@.idem_fast (
 	trace_id         pg_catalog.text COLLATE pg_catalog."C",
 	CONSTRAINT idem_fast_pkey PRIMARY KEY (key)
 ) USING heap;
+COMMENT ON TABLE @extschema@.idem_fast IS 'claims of transactions that are still open; losing it is safe';
+COMMENT ON COLUMN @extschema@.idem_fast.key IS 'the operation''s key: a fingerprint''s nonce, or made from a direct call';
+COMMENT ON COLUMN @extschema@.idem_fast.acquired_at IS 'when the latest attempt was granted';
+COMMENT ON COLUMN @extschema@.idem_fast.lease_until IS 'until when its holder need not fear a takeover';
+COMMENT ON COLUMN @extschema@.idem_fast.policy_version IS 'the version of the lists that the parameters were hashed under';
+COMMENT ON COLUMN @extschema@.idem_fast.attempt IS 'the latest attempt, from 1';
+COMMENT ON COLUMN @extschema@.idem_fast.state IS 'I in flight, D done, F failed, R released';
+COMMENT ON COLUMN @extschema@.idem_fast.downstream IS 'what the receiver of the effect can do: o opaque, q queryable, i idempotent, l local';
+COMMENT ON COLUMN @extschema@.idem_fast.param_hash IS 'SHA-256 of what is material in the parameters';
+COMMENT ON COLUMN @extschema@.idem_fast.owner_hash IS 'SHA-256 of the latest attempts owner token';
+COMMENT ON COLUMN @extschema@.idem_fast.scope IS 'the tool or operation';
+COMMENT ON COLUMN @extschema@.idem_fast.subject IS 'on whose behalf';
+COMMENT ON COLUMN @extschema@.idem_fast.expires_at IS 'the fingerprint''s expiry; null for a direct call';
+COMMENT ON COLUMN @extschema@.idem_fast.operation IS 'of a guard row, the key of the operation it stands for; else null';
+COMMENT ON COLUMN @extschema@.idem_fast.holder IS 'a label for audits';
+COMMENT ON COLUMN @extschema@.idem_fast.trace_id IS 'a label for traces';
 
 CREATE TABLE @extschema@.idem_alert (
 	key              pg_catalog.uuid NOT NULL,
@@ -623,6 +662,16 @@ CREATE TABLE @extschema@.idem_alert (
 	detail           pg_catalog.jsonb,
 	CONSTRAINT idem_alert_pkey PRIMARY KEY (key, kind)
 ) USING heap;
+COMMENT ON TABLE @extschema@.idem_alert IS 'what somebody should look at, one row for each operation and kind';
+COMMENT ON COLUMN @extschema@.idem_alert.key IS 'the operation''s key';
+COMMENT ON COLUMN @extschema@.idem_alert.kind IS 'parameter_mismatch, subject_mismatch, scope_mismatch, not_owner, takeover, stuck, released or reconciled';
+COMMENT ON COLUMN @extschema@.idem_alert.count IS 'how often it was written, at most once a second';
+COMMENT ON COLUMN @extschema@.idem_alert.first_at IS 'the first time';
+COMMENT ON COLUMN @extschema@.idem_alert.last_at IS 'the latest time';
+COMMENT ON COLUMN @extschema@.idem_alert.role IS 'the role that made the latest call';
+COMMENT ON COLUMN @extschema@.idem_alert.scope IS 'the operation''s scope';
+COMMENT ON COLUMN @extschema@.idem_alert.subject IS 'the operation''s subject';
+COMMENT ON COLUMN @extschema@.idem_alert.detail IS 'what else is known of the latest call; for not_owner the first and the latest late result';
 
 
 -- ---------------------------------------------------------------------------------------------------------
@@ -703,6 +752,211 @@ COMMENT ON FUNCTION @extschema@.idem_downstream_key(pg_catalog.uuid, pg_catalog.
 	'the key for one step of an operation that sends several requests downstream';
 REVOKE ALL ON FUNCTION @extschema@.idem_downstream_key(pg_catalog.uuid, pg_catalog.text) FROM PUBLIC;
 
+-- The life of a claim (src/acquire.c, src/finish.c, src/status.c)
+
+CREATE FUNCTION @extschema@.idem_acquire(
+	fingerprint      pg_catalog.text,
+	subject          pg_catalog.text,
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb,
+	wait             pg_catalog.interval DEFAULT '0',
+	owner            pg_catalog.uuid DEFAULT NULL,
+	holder           pg_catalog.text DEFAULT NULL,
+	trace_id         pg_catalog.text DEFAULT NULL
+) RETURNS @extschema@.idem_claim
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_acquire';
+COMMENT ON FUNCTION @extschema@.idem_acquire(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.interval, pg_catalog.uuid, pg_catalog.text, pg_catalog.text) IS
+	'claim the operation that a fingerprint was signed for, or learn what became of it';
+
+CREATE FUNCTION @extschema@.idem_acquire_direct(
+	subject          pg_catalog.text,
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb,
+	client_key       pg_catalog.text DEFAULT NULL,
+	wait             pg_catalog.interval DEFAULT '0',
+	owner            pg_catalog.uuid DEFAULT NULL,
+	holder           pg_catalog.text DEFAULT NULL,
+	trace_id         pg_catalog.text DEFAULT NULL
+) RETURNS @extschema@.idem_claim
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_acquire_direct';
+COMMENT ON FUNCTION @extschema@.idem_acquire_direct(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.interval, pg_catalog.uuid, pg_catalog.text, pg_catalog.text) IS
+	'the same without a fingerprint: the operation is named by a key of the client''s, or by what is material in its parameters';
+
+CREATE FUNCTION @extschema@.idem_commit(
+	key              pg_catalog.uuid,
+	owner            pg_catalog.uuid,
+	result           pg_catalog.jsonb DEFAULT NULL,
+	result_ref       pg_catalog.text DEFAULT NULL
+) RETURNS @extschema@.idem_ack
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_commit';
+COMMENT ON FUNCTION @extschema@.idem_commit(pg_catalog.uuid, pg_catalog.uuid, pg_catalog.jsonb, pg_catalog.text) IS
+	'the operation happened, with this result; every retry gets it from now on';
+
+CREATE FUNCTION @extschema@.idem_fail(
+	key              pg_catalog.uuid,
+	owner            pg_catalog.uuid,
+	reason           pg_catalog.jsonb,
+	retryable        pg_catalog.bool DEFAULT false
+) RETURNS @extschema@.idem_ack
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_fail';
+COMMENT ON FUNCTION @extschema@.idem_fail(pg_catalog.uuid, pg_catalog.uuid, pg_catalog.jsonb, pg_catalog.bool) IS
+	'the operation failed for good, with this reason; or, retryable, this attempt did and the next acquire makes another';
+
+CREATE FUNCTION @extschema@.idem_release(
+	key              pg_catalog.uuid,
+	owner            pg_catalog.uuid
+) RETURNS @extschema@.idem_ack
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_release';
+COMMENT ON FUNCTION @extschema@.idem_release(pg_catalog.uuid, pg_catalog.uuid) IS
+	'give the claim up, certain that nothing happened';
+
+CREATE FUNCTION @extschema@.idem_renew(
+	key              pg_catalog.uuid,
+	owner            pg_catalog.uuid,
+	lease            pg_catalog.interval DEFAULT NULL
+) RETURNS @extschema@.idem_ack
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_renew';
+COMMENT ON FUNCTION @extschema@.idem_renew(pg_catalog.uuid, pg_catalog.uuid, pg_catalog.interval) IS
+	'hold the claim for lease from now on, or for the scope''s in_flight_ttl; never shortens';
+
+CREATE FUNCTION @extschema@.idem_status(
+	fingerprint      pg_catalog.text,
+	subject          pg_catalog.text,
+	wait             pg_catalog.interval DEFAULT '0'
+) RETURNS @extschema@.idem_claim
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_status';
+COMMENT ON FUNCTION @extschema@.idem_status(pg_catalog.text, pg_catalog.text, pg_catalog.interval) IS
+	'what became of the operation that a fingerprint was signed for; writes nothing';
+
+CREATE FUNCTION @extschema@.idem_status_key(
+	key              pg_catalog.uuid,
+	subject          pg_catalog.text,
+	wait             pg_catalog.interval DEFAULT '0'
+) RETURNS @extschema@.idem_claim
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_status_key';
+COMMENT ON FUNCTION @extschema@.idem_status_key(pg_catalog.uuid, pg_catalog.text, pg_catalog.interval) IS
+	'what became of the subject''s operation with this key; writes nothing';
+
+
+-- Audits (src/audit.c)
+
+CREATE FUNCTION @extschema@.idem_uncommitted(
+	OUT key              pg_catalog.uuid,
+	OUT scope            pg_catalog.text,
+	OUT subject          pg_catalog.text,
+	OUT downstream       pg_catalog."char",
+	OUT attempt          pg_catalog.int4,
+	OUT holder           pg_catalog.text,
+	OUT trace_id         pg_catalog.text,
+	OUT acquired_at      pg_catalog.timestamptz,
+	OUT lease_until      pg_catalog.timestamptz,
+	OUT xid              pg_catalog.xid
+) RETURNS SETOF record
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_uncommitted';
+COMMENT ON FUNCTION @extschema@.idem_uncommitted() IS
+	'the claims of transactions that are still open, seen without waiting for them';
+
+CREATE FUNCTION @extschema@.idem_downstream_name(downstream pg_catalog."char") RETURNS pg_catalog.text
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE
+	AS $$
+SELECT CASE downstream WHEN 'o' THEN 'opaque' WHEN 'q' THEN 'queryable' WHEN 'i' THEN 'idempotent' WHEN 'l' THEN 'local' END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_downstream_name(pg_catalog."char") IS
+	'the name of a downstream kind, by the letter that the tables store';
+
+CREATE VIEW @extschema@.idem_in_flight AS
+SELECT c.key, c.scope, c.subject,
+		@extschema@.idem_downstream_name(c.downstream) AS downstream,
+		c.attempt, c.holder, c.trace_id, c.acquired_at, c.lease_until,
+		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) c.acquired_at AS age,
+		c.lease_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp() AS lease_left,
+		c.xid, p.gid
+	FROM (
+		SELECT r.key, r.scope, r.subject, r.downstream, r.attempt, r.holder, r.trace_id, r.acquired_at, r.lease_until,
+				NULL::pg_catalog.xid AS xid
+			FROM @extschema@.idem_record AS r
+			WHERE r.retained_until OPERATOR(pg_catalog.=) 'infinity' AND r.operation IS NULL
+		UNION ALL
+		SELECT u.key, u.scope, u.subject, u.downstream, u.attempt, u.holder, u.trace_id, u.acquired_at, u.lease_until, u.xid
+			FROM @extschema@.idem_uncommitted() AS u
+	) AS c
+	LEFT JOIN pg_catalog.pg_prepared_xacts AS p ON p.transaction OPERATOR(pg_catalog.=) c.xid;
+COMMENT ON VIEW @extschema@.idem_in_flight IS 'operations at work; those of transactions still open have their xid, and the gid of a prepared one';
+COMMENT ON COLUMN @extschema@.idem_in_flight.key IS 'the operation''s key';
+COMMENT ON COLUMN @extschema@.idem_in_flight.scope IS 'the tool or operation';
+COMMENT ON COLUMN @extschema@.idem_in_flight.subject IS 'on whose behalf';
+COMMENT ON COLUMN @extschema@.idem_in_flight.downstream IS 'what the receiver of the effect can do';
+COMMENT ON COLUMN @extschema@.idem_in_flight.attempt IS 'which attempt this is, from 1';
+COMMENT ON COLUMN @extschema@.idem_in_flight.holder IS 'the label that the holder gave itself';
+COMMENT ON COLUMN @extschema@.idem_in_flight.trace_id IS 'the trace that the holder gave';
+COMMENT ON COLUMN @extschema@.idem_in_flight.acquired_at IS 'when this attempt was granted';
+COMMENT ON COLUMN @extschema@.idem_in_flight.lease_until IS 'until when nobody else may take it over';
+COMMENT ON COLUMN @extschema@.idem_in_flight.age IS 'since when';
+COMMENT ON COLUMN @extschema@.idem_in_flight.lease_left IS 'what is left of the lease; negative: it is over';
+COMMENT ON COLUMN @extschema@.idem_in_flight.xid IS 'the transaction that holds the claim and is not committed; null: committed';
+COMMENT ON COLUMN @extschema@.idem_in_flight.gid IS 'the name of that transaction where it is prepared';
+
+CREATE VIEW @extschema@.idem_stuck AS
+SELECT r.key, r.scope, r.subject,
+		@extschema@.idem_downstream_name(r.downstream) AS downstream,
+		r.attempt, r.holder, r.trace_id, r.acquired_at, r.lease_until,
+		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) r.lease_until AS overdue
+	FROM @extschema@.idem_record AS r
+	WHERE r.retained_until OPERATOR(pg_catalog.=) 'infinity'
+		AND r.operation IS NULL
+		AND r.downstream OPERATOR(pg_catalog.<>) 'i'
+		AND r.lease_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp();
+COMMENT ON VIEW @extschema@.idem_stuck IS 'operations whose outcome nobody knows: find it out downstream, then say so';
+COMMENT ON COLUMN @extschema@.idem_stuck.key IS 'the operation''s key, which went downstream';
+COMMENT ON COLUMN @extschema@.idem_stuck.scope IS 'the tool or operation';
+COMMENT ON COLUMN @extschema@.idem_stuck.subject IS 'on whose behalf';
+COMMENT ON COLUMN @extschema@.idem_stuck.downstream IS 'what the receiver of the effect can do';
+COMMENT ON COLUMN @extschema@.idem_stuck.attempt IS 'which attempt was under way, from 1';
+COMMENT ON COLUMN @extschema@.idem_stuck.holder IS 'the label that the holder gave itself';
+COMMENT ON COLUMN @extschema@.idem_stuck.trace_id IS 'the trace that the holder gave';
+COMMENT ON COLUMN @extschema@.idem_stuck.acquired_at IS 'when this attempt was granted';
+COMMENT ON COLUMN @extschema@.idem_stuck.lease_until IS 'when its lease ended';
+COMMENT ON COLUMN @extschema@.idem_stuck.overdue IS 'how long ago that was';
+
+CREATE VIEW @extschema@.idem_audit AS
+SELECT r.key, r.scope, r.subject,
+		CASE r.state WHEN 'I' THEN 'IN_FLIGHT' WHEN 'D' THEN 'DONE' WHEN 'F' THEN 'FAILED' WHEN 'R' THEN 'RELEASED' END AS state,
+		@extschema@.idem_downstream_name(r.downstream) AS downstream,
+		r.attempt, r.holder, r.trace_id, r.result_ref, r.acquired_at, r.lease_until, r.expires_at, r.finished_at, r.retained_until,
+		r.policy_version, pg_catalog.encode(r.param_hash, 'hex') AS param_hash,
+		r.reconciled_at, r.reconciled_by, r.reconcile_note
+	FROM @extschema@.idem_record AS r
+	WHERE r.operation IS NULL;
+COMMENT ON VIEW @extschema@.idem_audit IS 'every operation on record, without results and owners';
+COMMENT ON COLUMN @extschema@.idem_audit.key IS 'the operation''s key';
+COMMENT ON COLUMN @extschema@.idem_audit.scope IS 'the tool or operation';
+COMMENT ON COLUMN @extschema@.idem_audit.subject IS 'on whose behalf';
+COMMENT ON COLUMN @extschema@.idem_audit.state IS 'IN_FLIGHT, DONE, FAILED or RELEASED';
+COMMENT ON COLUMN @extschema@.idem_audit.downstream IS 'what the receiver of the effect can do';
+COMMENT ON COLUMN @extschema@.idem_audit.attempt IS 'the latest attempt, from 1';
+COMMENT ON COLUMN @extschema@.idem_audit.holder IS 'the label that its holder gave itself';
+COMMENT ON COLUMN @extschema@.idem_audit.trace_id IS 'the trace that its holder gave';
+COMMENT ON COLUMN @extschema@.idem_audit.result_ref IS 'the reference that came with the result';
+COMMENT ON COLUMN @extschema@.idem_audit.acquired_at IS 'when the latest attempt was granted';
+COMMENT ON COLUMN @extschema@.idem_audit.lease_until IS 'the end of its lease';
+COMMENT ON COLUMN @extschema@.idem_audit.expires_at IS 'the fingerprint''s expiry; null for a direct call';
+COMMENT ON COLUMN @extschema@.idem_audit.finished_at IS 'when it was committed, failed, released or reconciled';
+COMMENT ON COLUMN @extschema@.idem_audit.retained_until IS 'when it lapses; infinity while in flight';
+COMMENT ON COLUMN @extschema@.idem_audit.policy_version IS 'the version of the lists that its parameters were hashed under';
+COMMENT ON COLUMN @extschema@.idem_audit.param_hash IS 'SHA-256 of what is material in its parameters';
+COMMENT ON COLUMN @extschema@.idem_audit.reconciled_at IS 'when an operator gave a verdict';
+COMMENT ON COLUMN @extschema@.idem_audit.reconciled_by IS 'the role that gave it';
+COMMENT ON COLUMN @extschema@.idem_audit.reconcile_note IS 'why';
+
 
 -- ---------------------------------------------------------------------------------------------------------
 -- Privileges
@@ -743,6 +997,8 @@ VALUES
 	('caller', 'idem_reply', 'EXECUTE'),
 	('caller', 'idem_http', 'EXECUTE'),
 	('auditor', 'idem_inspect', 'EXECUTE'),
+	('auditor', 'idem_uncommitted', 'EXECUTE'),
+	('auditor', 'idem_downstream_name', 'EXECUTE'),
 	('auditor', 'idem_in_flight', 'SELECT'),
 	('auditor', 'idem_stuck', 'SELECT'),
 	('auditor', 'idem_audit', 'SELECT'),

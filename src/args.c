@@ -73,6 +73,37 @@ args_params(FunctionCallInfo fcinfo, int n)
 }
 
 /*
+ * args_jsonb: argument n, a JSON value.  Raises 22004 where it is SQL's null; a JSON null will do.
+ */
+Jsonb *
+args_jsonb(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	if (PG_ARGISNULL(n))
+		refuse_null(name);
+	return PG_GETARG_JSONB_P(n);
+}
+
+/*
+ * args_result_ref: argument n, a text of at most RESULT_REF_MAX_LENGTH bytes, or NULL data where it is null.
+ * Raises 22023 where it is too long.
+ */
+Span
+args_result_ref(FunctionCallInfo fcinfo, int n)
+{
+	Span		none = {NULL, 0};
+
+	if (PG_ARGISNULL(n))
+		return none;
+	if (toast_raw_datum_size(PG_GETARG_DATUM(n)) - VARHDRSZ > RESULT_REF_MAX_LENGTH)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"result_ref\" is too long"),
+				 errdetail("At most %d bytes are allowed.", RESULT_REF_MAX_LENGTH),
+				 errhint("Put the whole into \"result\", and a reference to it here.")));
+	return fetch_text(fcinfo, n);
+}
+
+/*
  * args_uuid: argument n, a UUID.  Raises 22004 where it is null.
  */
 pg_uuid_t *

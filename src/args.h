@@ -13,6 +13,7 @@
 #include "utils/uuid.h"
 
 #define LABEL_MAX_LENGTH 255	/* bytes: subject, scope, holder, trace_id, client key, step */
+#define RESULT_REF_MAX_LENGTH 1024	/* bytes */
 
 /* Some bytes of text, not terminated; data is NULL where the argument was null. */
 typedef struct Span
@@ -28,6 +29,11 @@ extern Span args_optional_label(FunctionCallInfo fcinfo, int n, const char *name
 extern Span args_text(FunctionCallInfo fcinfo, int n);
 
 extern Jsonb *args_params(FunctionCallInfo fcinfo, int n);
+extern Jsonb *args_jsonb(FunctionCallInfo fcinfo, int n, const char *name);
+
+/* A reference to a result, at most RESULT_REF_MAX_LENGTH bytes; NULL data for a null argument. */
+extern Span args_result_ref(FunctionCallInfo fcinfo, int n);
+
 extern pg_uuid_t *args_uuid(FunctionCallInfo fcinfo, int n, const char *name);
 extern pg_uuid_t *args_optional_uuid(FunctionCallInfo fcinfo, int n);
 extern bool args_bool(FunctionCallInfo fcinfo, int n, const char *name);

@@ -1,0 +1,549 @@
+/*
+ * acquire.c: idem_acquire and idem_acquire_direct.
+ *
+ * How a fresh claim is granted
+ *	1. The record is probed: nothing there, neither committed nor in the making.
+ *	2. The claim goes into idem_fast by a speculative insertion: no WAL, no flush, no wait.  Another row with its key
+ *	   is a rival.
+ *	3. The record is probed again under a new latest snapshot.  A rival that finished between 1 and 2 has left its
+ *	   record by now, since it deletes its fast row in the same transaction; one that went straight into the
+ *	   record is seen too, or meets us there before either of us commits.
+ *	4. Only then is the insertion confirmed.
+ * Where the fast table is not to be had the claim goes into the record at once, by the same kind of insertion.
+ * What the fast table says is never more than "somebody is at work": losing it costs speed, not correctness.
+ */
+#include "compat.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "acquire.h"
+#include "alert.h"
+#include "guc.h"
+#include "xact.h"
+
+PG_FUNCTION_INFO_V1(idem_acquire);
+PG_FUNCTION_INFO_V1(idem_acquire_direct);
+
+/* What one try came to. */
+typedef enum Step
+{
+	STEP_ANSWERED,				/* the answer is there */
+	STEP_AGAIN,					/* something moved meanwhile: probe again */
+	STEP_ELSEWHERE				/* the fast table cannot take the claim: the record must */
+} Step;
+
+/* ----- answers ----- */
+
+/* Somebody is at work: here is what their row says, where there is one. */
+static Step
+answer_in_flight(Request *request, TupleTableSlot *row, Answer *answer)
+{
+	Claim		claim;
+
+	answer_init(answer, OUTCOME_IN_FLIGHT, request->scope, request->subject);
+	answer->has_key = true;
+	answer->key = request->key;
+	if (row != NULL && !TupIsNull(row))
+	{
+		record_read(row, &claim);
+		answer_add_claim(answer, &claim);
+	}
+	return STEP_ANSWERED;
+}
+
+static Step
+answer_granted(Request *request, const Claim *claim, bool replayed, Answer *answer)
+{
+	answer_init(answer, OUTCOME_ACQUIRED, request->scope, request->subject);
+	answer_add_claim(answer, claim);
+	answer->has_owner = true;
+	answer->owner = request->owner;
+	answer->replayed = replayed;
+	return STEP_ANSWERED;
+}
+
+/* The claim is this transaction's own and still open: only its token gets it again. */
+static Step
+answer_own(Request *request, Store *store, Answer *answer)
+{
+	Claim		claim;
+
+	record_read(store->found, &claim);
+	if (request->owner_given && memcmp(claim.owner_hash, request->owner_hash, SHA256_LENGTH) == 0)
+		return answer_granted(request, &claim, true, answer);
+	return answer_in_flight(request, store->found, answer);
+}
+
+static Step
+answer_own_fast(Request *request, ItemPointer tid, Answer *answer)
+{
+	Store		fast;
+	Step		step;
+
+	store_open(&fast, TABLE_FAST, RowExclusiveLock, false);
+	if (!store_find_own(&fast, &request->key, tid))
+		claim_vanished();
+	step = answer_own(request, &fast, answer);
+	store_close(&fast);
+	return step;
+}
+
+/* ----- the grant ----- */
+
+/* What policy forbids is judged here alone, so that an honest replay is never refused by a policy's change. */
+static void
+require_policy_allows(Request *request)
+{
+	const Policy *policy = request->policy;
+	bool		by_fingerprint = request->door == DOOR_FINGERPRINT;
+
+	if (policy->strict)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the scope has no policy"),
+				 errdetail("The policy \"*\" is disabled, so that every scope needs one of its own."),
+				 errhint("Insert a row for the scope into idem_policy.")));
+	if (!policy->enabled)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the scope is disabled"),
+				 errhint("Set \"enabled\" in its row of idem_policy.")));
+	if (policy->entry == (by_fingerprint ? ENTRY_DIRECT : ENTRY_FINGERPRINT))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the scope does not admit %s", by_fingerprint ? "fingerprints" : "direct calls"),
+				 errdetail("One operation must not come in by two doors with two keys."),
+				 errhint("Use %s, or change \"entry\" in the scope's row of idem_policy.",
+						 by_fingerprint ? "idem_acquire_direct()" : "idem_sign() and idem_acquire()")));
+}
+
+static bool
+grant_is_possible(Request *request)
+{
+	const Policy *policy = request->policy;
+	Entry		other_door = request->door == DOOR_FINGERPRINT ? ENTRY_DIRECT : ENTRY_FINGERPRINT;
+
+	return !policy->strict && policy->enabled && policy->entry != other_door &&
+		!XactReadOnly && !RecoveryInProgress();
+}
+
+/* A grant will be written: may it be? */
+static void
+require_grant(Request *request, const Sighting *sighting)
+{
+	require_policy_allows(request);
+	PreventCommandIfReadOnly(request->function);
+	PreventCommandDuringRecovery(request->function);
+	claim_require_serializable(sighting);
+}
+
+/* A new grant on the claim: this caller's, from now. */
+static void
+grant(Request *request, Claim *claim, int32 attempt, TimestampTz now)
+{
+	claim->state = STATE_IN_FLIGHT;
+	claim->attempt = attempt;
+	claim->acquired_at = now;
+	claim->lease_until = time_after(now, request->policy->in_flight_ttl);
+	claim->retained_until = DT_NOEND;
+	claim->finished_at = DT_NOEND;
+	claim->reconciled_at = DT_NOEND;
+	memcpy(claim->owner_hash, request->owner_hash, SHA256_LENGTH);
+	claim->holder = request->holder;
+	claim->trace_id = request->trace_id;
+	claim->result = NULL;
+	claim->result_ref = claim->reconciled_by = claim->reconcile_note = (Span) {NULL, 0};
+}
+
+/* A first attempt's claim. */
+static void
+fresh_claim(Request *request, Claim *claim, TimestampTz now)
+{
+	memset(claim, 0, sizeof(*claim));
+	claim->key = request->key;
+	claim->scope = request->scope;
+	claim->subject = request->subject;
+	claim->policy_version = request->version;
+	memcpy(claim->param_hash, request->param_hash, SHA256_LENGTH);
+	claim->downstream = request->policy->downstream;
+	claim->expires_at = request->expires_at;
+	grant(request, claim, 1, now);
+}
+
+static void
+note_open(Request *request, Place place, ItemPointer tid, const Claim *claim)
+{
+	xact_put(&request->key, place, tid, claim->downstream == DOWNSTREAM_LOCAL);
+}
+
+/* A rival in the fast table: wait out an insertion that is not confirmed, else they are at work. */
+static Step
+meet_fast_rival(Request *request, Store *fast, Answer *answer)
+{
+	Sighting	sighting;
+
+	store_find(fast, &request->key, &sighting);
+	if (sighting.rival_speculation != 0)
+	{
+		store_await_insertion(sighting.rival, sighting.rival_speculation);
+		return STEP_AGAIN;
+	}
+	if (TransactionIdIsValid(sighting.rival))
+		return answer_in_flight(request, sighting.rival_inserts ? fast->rival : fast->found, answer);
+
+	/* a row that no open transaction holds is no claim, but it keeps ours out */
+	return sighting.found ? STEP_ELSEWHERE : STEP_AGAIN;
+}
+
+/* Put a fresh claim into the fast table. */
+static Step
+claim_fast(Request *request, Store *fast, Store *record, const Claim *claim, Answer *answer)
+{
+	Sighting	sighting;
+	ItemPointerData tid;
+
+	record_write(claim, store_row(fast));
+	if (!store_insert_speculative(fast, &tid))
+		return meet_fast_rival(request, fast, answer);
+	store_find(record, &request->key, &sighting);
+	if (sighting.found || TransactionIdIsValid(sighting.rival))
+	{
+		store_withdraw(fast);
+		return STEP_AGAIN;
+	}
+	store_confirm(fast);
+	note_open(request, PLACE_FAST, &tid, claim);
+	return answer_granted(request, claim, false, answer);
+}
+
+/* The fast table takes no claim, but may still tell of one. */
+static Step
+ask_fast(Request *request, Store *fast, Answer *answer)
+{
+	Sighting	sighting;
+
+	store_find(fast, &request->key, &sighting);
+	if (!TransactionIdIsValid(sighting.rival))
+		return STEP_ELSEWHERE;
+	return meet_fast_rival(request, fast, answer);
+}
+
+static Step
+try_fast(Request *request, Store *record, const Claim *claim, Answer *answer)
+{
+	Store		fast;
+	Step		step;
+
+	if (!store_open(&fast, TABLE_FAST, guc_fast_path ? RowExclusiveLock : AccessShareLock, true))
+		return STEP_ELSEWHERE;
+	if (guc_fast_path)
+		step = claim_fast(request, &fast, record, claim, answer);
+	else
+		step = ask_fast(request, &fast, answer);
+	store_close(&fast);
+	return step;
+}
+
+/* Put a fresh claim into the record: the slower way, and as safe. */
+static Step
+claim_record(Request *request, Store *record, const Claim *claim, Answer *answer)
+{
+	ItemPointerData tid;
+
+	record_write(claim, store_row(record));
+	if (!store_insert_speculative(record, &tid))
+		return STEP_AGAIN;
+	store_confirm(record);
+	note_open(request, PLACE_RECORD, &tid, claim);
+	return answer_granted(request, claim, false, answer);
+}
+
+static Step
+start(Request *request, Store *record, TimestampTz now, Answer *answer)
+{
+	Claim		claim;
+	Step		step;
+
+	fresh_claim(request, &claim, now);
+	step = try_fast(request, record, &claim, answer);
+	if (step == STEP_ELSEWHERE)
+		step = claim_record(request, record, &claim, answer);
+	return step;
+}
+
+static void
+tell_of_takeover(Request *request, const Claim *before)
+{
+	AlertDetail detail = {
+		.call = request->function,
+		.holder = span_copy(before->holder),
+		.attempt = before->attempt
+	};
+
+	alert_raise(ALERT_TAKEOVER, &request->key, request->scope, request->subject, &detail);
+}
+
+/* Grant on a row that is there already: compare-and-swap on the version that was judged. */
+static Step
+resume(Request *request, Store *record, Sighting *sighting, const Claim *before, Action action,
+	   TimestampTz now, Answer *answer)
+{
+	Claim		claim;
+
+	if (action == ACTION_START)
+		fresh_claim(request, &claim, now);
+	else
+	{
+		claim = *before;
+		grant(request, &claim, before->attempt + 1, now);
+	}
+	record_write(&claim, store_row(record));
+	switch (store_update(record, &sighting->tid, false))
+	{
+		case UPDATE_MOVED:
+			return STEP_AGAIN;
+		case UPDATE_BUSY:
+			return answer_in_flight(request, record->found, answer);
+		case UPDATE_DONE:
+			break;
+	}
+	note_open(request, PLACE_RECORD, &sighting->tid, &claim);
+	if (action == ACTION_TAKE_OVER)
+		tell_of_takeover(request, before);
+	return answer_granted(request, &claim, false, answer);
+}
+
+/* ----- what stands in the record ----- */
+
+/* Are the caller's parameters the ones the record was made with, under the lists it was made under? */
+static bool
+same_parameters(Request *request, const Claim *claim)
+{
+	const MaterialPart *part;
+	uint8		hash[SHA256_LENGTH];
+
+	if (claim->policy_version == request->version)
+		return memcmp(claim->param_hash, request->param_hash, SHA256_LENGTH) == 0;
+	return request->door == DOOR_CLIENT &&
+		policy_version(claim->policy_version, &part) &&
+		canonical_hash(request->params, part, hash) &&
+		memcmp(claim->param_hash, hash, SHA256_LENGTH) == 0;
+}
+
+static Step
+refuse_parameters(Request *request, Answer *answer)
+{
+	AlertDetail detail = {.call = request->function, .holder = request->holder};
+
+	alert_raise(ALERT_PARAMETER, &request->key, request->scope, request->subject, &detail);
+	answer_init(answer, OUTCOME_PARAM_MISMATCH, request->scope, request->subject);
+	return STEP_ANSWERED;
+}
+
+static void
+tell_of_stuck(Request *request, const Claim *claim)
+{
+	AlertDetail detail = {
+		.call = request->function,
+		.holder = span_copy(claim->holder),
+		.attempt = claim->attempt
+	};
+
+	alert_raise(ALERT_STUCK, &request->key, request->scope, request->subject, &detail);
+}
+
+/* Nothing is written: a replay, somebody at work, or nobody knows. */
+static Step
+answer_standing(Request *request, const Claim *claim, Outcome outcome, Answer *answer)
+{
+	if (outcome == OUTCOME_ACQUIRED)
+		return answer_granted(request, claim, true, answer);
+	answer_init(answer, outcome, request->scope, request->subject);
+	answer_add_claim(answer, claim);
+	if (outcome == OUTCOME_RECONCILE)
+		tell_of_stuck(request, claim);
+	return STEP_ANSWERED;
+}
+
+static void
+refuse_owner_token(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("the owner token was used for an earlier attempt"),
+			 errhint("Bring a fresh UUID for each attempt, or none.")));
+}
+
+/* A version in force, and perhaps somebody who is changing it. */
+static Step
+meet_record(Request *request, Store *record, Sighting *sighting, TimestampTz now, Answer *answer)
+{
+	Claim		claim;
+	Decision	decision;
+	unsigned	facts;
+
+	record_read(record->found, &claim);
+	facts = claim_facts(&claim, now, request->owner_given ? request->owner_hash : NULL);
+	if (now >= request->expires_at)
+		facts |= FACT_EXPIRED;
+	decision = state_decide(claim.state, EVENT_ACQUIRE, facts);
+	if (!(claim.state != STATE_IN_FLIGHT && (facts & FACT_LAPSED)) && !same_parameters(request, &claim))
+		return refuse_parameters(request, answer);
+	if (XactIsoLevel == XACT_SERIALIZABLE)
+		claim_require_serializable(sighting);
+	if (TransactionIdIsValid(sighting->rival) &&
+		decision.outcome != OUTCOME_DONE && decision.outcome != OUTCOME_FAILED)
+		return answer_in_flight(request, record->found, answer);
+	switch (decision.action)
+	{
+		case ACTION_REFUSE_TOKEN:
+			refuse_owner_token();
+			return STEP_AGAIN;	/* not reached */
+		case ACTION_START:
+		case ACTION_CONTINUE:
+		case ACTION_TAKE_OVER:
+			require_grant(request, sighting);
+			return resume(request, record, sighting, &claim, decision.action, now, answer);
+		default:
+			return answer_standing(request, &claim, decision.outcome, answer);
+	}
+}
+
+/* No grant can be made; but is somebody at work?  As in a status, the fast table is asked before the record. */
+static Step
+look_for_rival(Request *request, Store *record, Answer *answer)
+{
+	Store		fast;
+	Sighting	sighting;
+	Step		step = STEP_ELSEWHERE;
+
+	if (!RecoveryInProgress() && store_open(&fast, TABLE_FAST, AccessShareLock, true))
+	{
+		step = ask_fast(request, &fast, answer);
+		store_close(&fast);
+	}
+	if (step != STEP_ELSEWHERE)
+		return step;
+	store_find(record, &request->key, &sighting);
+	return sighting.found || TransactionIdIsValid(sighting.rival) ? STEP_AGAIN : STEP_ELSEWHERE;
+}
+
+/* Nothing in force. */
+static Step
+meet_nothing(Request *request, Store *record, Sighting *sighting, TimestampTz now, Answer *answer)
+{
+	unsigned	facts = now >= request->expires_at ? FACT_EXPIRED : 0;
+	Decision	decision = state_decide(STATE_NONE, EVENT_ACQUIRE, facts);
+
+	if (sighting->rival_speculation != 0)
+	{
+		store_await_insertion(sighting->rival, sighting->rival_speculation);
+		return STEP_AGAIN;
+	}
+	if (TransactionIdIsValid(sighting->rival))
+		return answer_in_flight(request, sighting->rival_inserts ? record->rival : NULL, answer);
+	if (decision.action == ACTION_KEEP || !grant_is_possible(request))
+	{
+		Step		step = look_for_rival(request, record, answer);
+
+		if (step != STEP_ELSEWHERE)
+			return step;
+		if (decision.action == ACTION_KEEP)
+		{
+			answer_init(answer, decision.outcome, request->scope, request->subject);
+			return STEP_ANSWERED;
+		}
+	}
+	require_grant(request, sighting);
+	return start(request, record, now, answer);
+}
+
+/* One try: probe, decide, act. */
+static Step
+try_acquire(Request *request, Answer *answer)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ItemPointerData tid;
+	Place		place = xact_place(&request->key, &tid);
+	Store		record;
+	Sighting	sighting;
+	Step		step;
+
+	if (place == PLACE_FAST)
+		return answer_own_fast(request, &tid, answer);
+	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
+	store_find(&record, &request->key, &sighting);
+	if (place == PLACE_RECORD && !sighting.found)
+		claim_vanished();
+	if (place == PLACE_RECORD)
+		step = answer_own(request, &record, answer);
+	else if (sighting.found)
+		step = meet_record(request, &record, &sighting, now, answer);
+	else
+		step = meet_nothing(request, &record, &sighting, now, answer);
+	store_close(&record);
+	return step;
+}
+
+void
+acquire(Request *request, Answer *answer)
+{
+	while (try_acquire(request, answer) == STEP_AGAIN)
+		CHECK_FOR_INTERRUPTS();
+}
+
+/* ----- SQL ----- */
+
+/* The arguments that both functions have; n is the first after those that name the operation. */
+static void
+read_arguments(FunctionCallInfo fcinfo, int subject, int n, Request *request)
+{
+	memset(request, 0, sizeof(*request));
+	request->subject = args_label(fcinfo, subject, "subject");
+	request->scope = args_label(fcinfo, subject + 1, "scope");
+	request->params = args_params(fcinfo, subject + 2);
+	request->wait = args_interval(fcinfo, n, "wait", true);
+	request_owner(request, args_optional_uuid(fcinfo, n + 1));
+	request->holder = args_optional_label(fcinfo, n + 2, "holder");
+	request->trace_id = args_optional_label(fcinfo, n + 3, "trace_id");
+	request->policy = policy_of(request->scope.data, request->scope.length);
+}
+
+/*
+ * idem_acquire(fingerprint text, subject text, scope text, params jsonb, wait interval DEFAULT '0',
+ *		owner uuid DEFAULT NULL, holder text DEFAULT NULL, trace_id text DEFAULT NULL) RETURNS idem_claim
+ */
+Datum
+idem_acquire(PG_FUNCTION_ARGS)
+{
+	Request		request;
+	Answer		answer;
+
+	policy_begin();
+	read_arguments(fcinfo, 1, 4, &request);
+	request.function = "idem_acquire()";
+	if (request_by_fingerprint(&request, args_text(fcinfo, 0), &answer))
+		acquire(&request, &answer);
+	PG_RETURN_DATUM(answer_datum(&answer));
+}
+
+/*
+ * idem_acquire_direct(subject text, scope text, params jsonb, client_key text DEFAULT NULL,
+ *		wait interval DEFAULT '0', owner uuid DEFAULT NULL, holder text DEFAULT NULL, trace_id text DEFAULT NULL)
+ *		RETURNS idem_claim
+ */
+Datum
+idem_acquire_direct(PG_FUNCTION_ARGS)
+{
+	Request		request;
+	Answer		answer;
+
+	policy_begin();
+	read_arguments(fcinfo, 0, 4, &request);
+	request.function = "idem_acquire_direct()";
+	request_direct(&request, args_optional_label(fcinfo, 3, "client_key"));
+	acquire(&request, &answer);
+	PG_RETURN_DATUM(answer_datum(&answer));
+}

@@ -1,0 +1,64 @@
+/*
+ * acquire.h: from a call's arguments to a grant, a replay or a refusal.
+ */
+#ifndef IDEM_ACQUIRE_H
+#define IDEM_ACQUIRE_H
+
+#include "claim.h"
+#include "policy.h"
+
+/* By which door a call comes, and so what names its operation. */
+typedef enum Door
+{
+	DOOR_FINGERPRINT,			/* the nonce of a token that the server signed */
+	DOOR_CONTENT,				/* the parameters */
+	DOOR_CLIENT					/* a key of the client's */
+} Door;
+
+/* One acquire. */
+typedef struct Request
+{
+	const char *function;		/* the SQL function's name, for messages */
+	Door		door;
+	pg_uuid_t	key;
+	Span		scope;
+	Span		subject;
+	Jsonb	   *params;
+	int32		version;		/* of the lists that param_hash was computed under */
+	uint8		param_hash[SHA256_LENGTH];
+	TimestampTz expires_at;		/* DT_NOEND for a direct call */
+	bool		confirmed_repeat;
+	const Policy *policy;		/* of the scope, as of now */
+	bool		owner_given;
+	pg_uuid_t	owner;
+	uint8		owner_hash[SHA256_LENGTH];
+	Span		holder;
+	Span		trace_id;
+	int64		wait;			/* microseconds */
+} Request;
+
+/* Verify a token and read it; false for a null, over-long or garbled one. */
+extern bool fingerprint_read(Span token, Fingerprint *fingerprint);
+
+/* The time in a token, as the server counts. */
+extern TimestampTz fingerprint_expiry(const Fingerprint *fingerprint);
+
+/*
+ * Make a request of a token.  Returns false, with the refusal in *answer and an alert raised where one is due,
+ * for a token that is not good for this subject, scope and parameters.
+ */
+extern bool request_by_fingerprint(Request *request, Span token, Answer *answer);
+
+/* Make a request of a direct call.  Raises 22023 where nothing of the parameters is material. */
+extern void request_direct(Request *request, Span client_key);
+
+/* The caller's token for the attempt, or NULL for one of the server's making. */
+extern void request_owner(Request *request, const pg_uuid_t *owner);
+
+/*
+ * Acquire.  Raises 55000 for a grant that policy forbids, 22023 for a token used before, 25006 where nothing can be
+ * written, 40001 for a grant that the transaction's snapshot conflicts with.
+ */
+extern void acquire(Request *request, Answer *answer);
+
+#endif							/* IDEM_ACQUIRE_H */

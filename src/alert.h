@@ -1,0 +1,52 @@
+/*
+ * alert.h: what somebody should look at: a row of idem_alert, a line in the server's log, a SQLSTATE.
+ */
+#ifndef IDEM_ALERT_H
+#define IDEM_ALERT_H
+
+#include "utils/jsonb.h"
+#include "utils/uuid.h"
+
+#include "args.h"
+#include "store.h"
+
+typedef enum AlertKind
+{
+	ALERT_PARAMETER,			/* ID001: a fingerprint with other parameters */
+	ALERT_SUBJECT,				/* ID002: with another subject */
+	ALERT_SCOPE,				/* ID003: with another scope */
+	ALERT_NOT_OWNER,			/* ID004: a call by who does not hold the grant */
+	ALERT_TAKEOVER,				/* ID005: a claim whose lease was over was taken over */
+	ALERT_STUCK,				/* ID006: an outcome that nobody knows */
+	ALERT_RELEASED,				/* ID007: a holder gave its claim up */
+	ALERT_RECONCILED			/* ID008: an operator gave a verdict */
+} AlertKind;
+
+/* What is said of one event; each part may be missing (data NULL, 0, NULL). */
+typedef struct AlertDetail
+{
+	const char *call;			/* the SQL function's name */
+	Span		subject;		/* the caller's, where it is not the operation's */
+	Span		scope;			/* likewise */
+	Span		holder;
+	int32		attempt;
+	struct varlena *result;		/* jsonb: a late result, a reason, a verdict's result */
+	Span		result_ref;
+	Span		note;
+} AlertDetail;
+
+/*
+ * Write the log line, and count the event in the row of (key, kind).  Never waits, and never raises: where the
+ * row is busy or was written within the last second, or the transaction cannot write it, the line alone
+ * remains.
+ */
+extern void alert_raise(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject,
+						const AlertDetail *detail);
+
+/* The log line alone: for calls that write nothing. */
+extern void alert_log(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject,
+					  const AlertDetail *detail);
+
+extern const Layout alert_layout;
+
+#endif							/* IDEM_ALERT_H */

@@ -1,0 +1,259 @@
+/*
+ * claim.c: what the calls of a claim's life have in common: facts, answers, times, and the transaction's end.
+ */
+#include "compat.h"
+
+#include "access/htup_details.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/typcache.h"
+
+#include "catalog.h"
+#include "claim.h"
+#include "guc.h"
+#include "policy.h"
+
+TimestampTz
+time_after(TimestampTz at, int64 microseconds)
+{
+	TimestampTz result;
+
+	if (pg_add_s64_overflow(at, microseconds, &result) || !IS_VALID_TIMESTAMP(result))
+		return END_TIMESTAMP - 1;
+	return result;
+}
+
+void
+owner_hash(const pg_uuid_t *owner, uint8 hash[SHA256_LENGTH])
+{
+	sha256(owner->data, UUID_LEN, hash);
+}
+
+unsigned
+claim_facts(const Claim *claim, TimestampTz now, const uint8 *owner_hash)
+{
+	unsigned	facts = 0;
+
+	if (now >= claim->retained_until)
+		facts |= FACT_LAPSED;
+	if (now >= claim->lease_until)
+		facts |= FACT_LEASE_OVER;
+	if (claim->downstream == DOWNSTREAM_IDEMPOTENT)
+		facts |= FACT_DEDUPLICATES;
+	/* hashes of tokens: how long the comparison takes tells nothing of the token */
+	if (owner_hash != NULL && memcmp(owner_hash, claim->owner_hash, SHA256_LENGTH) == 0)
+		facts |= FACT_OWNER;
+	return facts;
+}
+
+TimestampTz
+claim_retention(const Claim *claim, TimestampTz now)
+{
+	const Policy *policy = policy_of(claim->scope.data, claim->scope.length);
+	TimestampTz by_policy = time_after(now, policy->result_ttl);
+	TimestampTz by_expiry;
+
+	if (claim->expires_at == DT_NOEND)
+		return by_policy;
+	by_expiry = time_after(claim->expires_at, (int64) guc_max_clock_skew * 1000);
+	return Max(by_policy, by_expiry);
+}
+
+void
+claim_require_serializable(const Sighting *sighting)
+{
+	if (!sighting->serializable)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to a concurrent change of the claim"),
+				 errhint("Roll back and run the transaction again.")));
+}
+
+void
+claim_vanished(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("an open claim vanished from its table"),
+			 errdetail("The table was emptied within the transaction that holds the claim."),
+			 errhint("Roll back and run the transaction again.")));
+}
+
+/* ----- answers ----- */
+
+void
+answer_init(Answer *answer, Outcome outcome, Span scope, Span subject)
+{
+	memset(answer, 0, sizeof(*answer));
+	answer->outcome = outcome;
+	answer->scope = scope;
+	answer->subject = subject;
+	answer->lease_until = answer->finished_at = answer->retained_until = DT_NOEND;
+}
+
+Span
+span_copy(Span span)
+{
+	if (span.data == NULL)
+		return span;
+	return (Span) {pnstrdup(span.data, span.length), span.length};
+}
+
+void
+answer_add_claim(Answer *answer, const Claim *claim)
+{
+	if (answer->outcome == OUTCOME_NONE || answer->outcome == OUTCOME_EXPIRED)
+		return;
+	answer->has_key = true;
+	answer->key = claim->key;
+	answer->attempt = claim->attempt;
+	answer->trace_id = span_copy(claim->trace_id);
+	if (claim->state == STATE_IN_FLIGHT)
+	{
+		answer->lease_until = claim->lease_until;
+		return;
+	}
+	answer->replayed = claim->state != STATE_RELEASED;
+	answer->finished_at = claim->finished_at;
+	answer->retained_until = claim->retained_until;
+	if (claim->result != NULL)
+		answer->result = PG_DETOAST_DATUM_COPY(PointerGetDatum(claim->result));
+	answer->result_ref = span_copy(claim->result_ref);
+}
+
+/* The columns of idem_claim. */
+enum
+{
+	CLAIM_OUTCOME,
+	CLAIM_KEY,
+	CLAIM_OWNER,
+	CLAIM_ATTEMPT,
+	CLAIM_REPLAYED,
+	CLAIM_JOINED,
+	CLAIM_SCOPE,
+	CLAIM_SUBJECT,
+	CLAIM_RESULT,
+	CLAIM_RESULT_REF,
+	CLAIM_LEASE_UNTIL,
+	CLAIM_FINISHED_AT,
+	CLAIM_RETAINED_UNTIL,
+	CLAIM_TRACE_ID,
+	CLAIM_NATTS
+};
+
+static void
+put(Datum *values, bool *nulls, int column, bool known, Datum value)
+{
+	nulls[column] = !known;
+	values[column] = known ? value : (Datum) 0;
+}
+
+static void
+put_span(Datum *values, bool *nulls, int column, Span span)
+{
+	put(values, nulls, column, span.data != NULL, span.data == NULL ? (Datum) 0 : span_datum(span));
+}
+
+static void
+put_time(Datum *values, bool *nulls, int column, TimestampTz at)
+{
+	put(values, nulls, column, at != DT_NOEND, TimestampTzGetDatum(at));
+}
+
+Datum
+answer_datum(const Answer *answer)
+{
+	TupleDesc	columns = lookup_rowtype_tupdesc(catalog_claim_type(), -1);
+	Datum		values[CLAIM_NATTS];
+	bool		nulls[CLAIM_NATTS];
+	HeapTuple	tuple;
+
+	if (columns->natts != CLAIM_NATTS)
+		elog(ERROR, "type idem_claim has %d columns", columns->natts);
+	put(values, nulls, CLAIM_OUTCOME, true, ObjectIdGetDatum(catalog_outcome(answer->outcome)));
+	put(values, nulls, CLAIM_KEY, answer->has_key, UUIDPGetDatum(&answer->key));
+	put(values, nulls, CLAIM_OWNER, answer->has_owner, UUIDPGetDatum(&answer->owner));
+	put(values, nulls, CLAIM_ATTEMPT, answer->attempt > 0, Int32GetDatum(answer->attempt));
+	put(values, nulls, CLAIM_REPLAYED, true, BoolGetDatum(answer->replayed));
+	put(values, nulls, CLAIM_JOINED, true, BoolGetDatum(answer->joined));
+	put_span(values, nulls, CLAIM_SCOPE, answer->scope);
+	put_span(values, nulls, CLAIM_SUBJECT, answer->subject);
+	put(values, nulls, CLAIM_RESULT, answer->result != NULL, PointerGetDatum(answer->result));
+	put_span(values, nulls, CLAIM_RESULT_REF, answer->result_ref);
+	put_time(values, nulls, CLAIM_LEASE_UNTIL, answer->lease_until);
+	put_time(values, nulls, CLAIM_FINISHED_AT, answer->finished_at);
+	put_time(values, nulls, CLAIM_RETAINED_UNTIL, answer->retained_until);
+	put_span(values, nulls, CLAIM_TRACE_ID, answer->trace_id);
+	tuple = heap_form_tuple(columns, values, nulls);
+	ReleaseTupleDesc(columns);
+	return HeapTupleGetDatum(tuple);
+}
+
+/* ----- the transaction's end ----- */
+
+/* A lease that is over as its claim becomes visible is set anew: the holder is only starting. */
+static void
+refresh_lease(Claim *claim)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (now >= claim->lease_until)
+		claim->lease_until = time_after(now, policy_of(claim->scope.data, claim->scope.length)->in_flight_ttl);
+}
+
+void
+claim_move_to_record(const pg_uuid_t *key, ItemPointer tid)
+{
+	Store		fast;
+	Store		record;
+	Claim		claim;
+
+	policy_begin();
+	store_open(&fast, TABLE_FAST, RowExclusiveLock, false);
+	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
+	if (!store_find_own(&fast, key, tid))
+		claim_vanished();
+	record_read(fast.found, &claim);
+	refresh_lease(&claim);
+	record_write(&claim, store_row(&record));
+	if (!store_delete(&fast, tid))
+		claim_vanished();
+	claim_insert_record(&record);
+	store_close(&record);
+	store_close(&fast);
+}
+
+void
+claim_insert_record(Store *record)
+{
+	if (!store_insert(record))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("another transaction holds a claim with the same key"),
+				 errdetail("It went another way: one of the two could not use the fast table."),
+				 errhint("Roll back and run the transaction again.")));
+}
+
+void
+claim_refresh_lease(const pg_uuid_t *key)
+{
+	Store		record;
+	Sighting	sighting;
+	Claim		claim;
+
+	policy_begin();
+	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
+	store_find(&record, key, &sighting);
+	if (!sighting.found)
+		claim_vanished();
+	record_read(record.found, &claim);
+	if (GetCurrentTimestamp() >= claim.lease_until)
+	{
+		refresh_lease(&claim);
+		record_write(&claim, store_row(&record));
+		if (store_update(&record, &sighting.tid, true) != UPDATE_DONE)
+			claim_vanished();
+	}
+	store_close(&record);
+}

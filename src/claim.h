@@ -1,0 +1,80 @@
+/*
+ * claim.h: a claim's life, from acquire to its end.
+ */
+#ifndef IDEM_CLAIM_H
+#define IDEM_CLAIM_H
+
+#include "datatype/timestamp.h"
+#include "storage/itemptr.h"
+
+#include "args.h"
+#include "record.h"
+#include "store.h"
+
+/* What is returned as idem_claim.  What is not said is null there. */
+typedef struct Answer
+{
+	Outcome		outcome;
+	bool		has_key;
+	pg_uuid_t	key;
+	bool		has_owner;
+	pg_uuid_t	owner;
+	int32		attempt;		/* 0: not said */
+	bool		replayed;
+	bool		joined;
+	Span		scope;
+	Span		subject;
+	struct varlena *result;		/* jsonb, detoasted; NULL: none */
+	Span		result_ref;
+	TimestampTz lease_until;	/* DT_NOEND: not said; so below */
+	TimestampTz finished_at;
+	TimestampTz retained_until;
+	Span		trace_id;
+} Answer;
+
+/* An answer that says no more than its outcome and the caller's own scope and subject. */
+extern void answer_init(Answer *answer, Outcome outcome, Span scope, Span subject);
+
+/*
+ * Add what a claim holds, as far as the answer's outcome speaks of it: key, attempt, lease, and where it is
+ * finished or released its result or reason.  Copies everything, so that the row may go; a result is
+ * detoasted, for which a snapshot must be active.
+ */
+extern void answer_add_claim(Answer *answer, const Claim *claim);
+
+/* A copy in the current memory context. */
+extern Span span_copy(Span span);
+
+/* The composite value. */
+extern Datum answer_datum(const Answer *answer);
+
+/* at + microseconds, within the range of finite times. */
+extern TimestampTz time_after(TimestampTz at, int64 microseconds);
+
+/* The facts that state_decide wants to know of a claim; owner_hash NULL: the caller brings no token. */
+extern unsigned claim_facts(const Claim *claim, TimestampTz now, const uint8 *owner_hash);
+
+/* When a claim that finishes now may lapse, by its scope's policy and its fingerprint's expiry. */
+extern TimestampTz claim_retention(const Claim *claim, TimestampTz now);
+
+/* SHA-256 of an owner token. */
+extern void owner_hash(const pg_uuid_t *owner, uint8 hash[SHA256_LENGTH]);
+
+/* Raise 40001 for a grant or an update that this transaction's own snapshot knows nothing of. */
+extern void claim_require_serializable(const Sighting *sighting);
+
+/* Raise 40001: an open claim is no longer where this transaction put it. */
+extern void claim_vanished(void) pg_attribute_noreturn();
+
+/* Insert the row prepared in record; raises 40001 where the record has another with its key, committed or not. */
+extern void claim_insert_record(Store *record);
+
+/*
+ * At the transaction's end: move an open claim from the fast table to the record, set its lease anew where
+ * it is over; or only the latter, for a claim that is in the record already.  Both raise 40001 where the claim is gone,
+ * the first also where the record has another.
+ */
+extern void claim_move_to_record(const pg_uuid_t *key, ItemPointer tid);
+extern void claim_refresh_lease(const pg_uuid_t *key);
+
+#endif							/* IDEM_CLAIM_H */

@@ -1,0 +1,331 @@
+/*
+ * finish.c: idem_commit, idem_fail, idem_release, idem_renew.
+ *
+ * A claim of this transaction that is still in the fast table is finished by one insert into the record; any other
+ * by an update of the record it left there, compare-and-swap on the version that was judged.  Who does not hold
+ * the grant changes nothing, and what they brought is kept as evidence.
+ *
+ * Lock order: idem_fast before idem_record before idem_alert.
+ */
+#include "compat.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+
+#include "alert.h"
+#include "claim.h"
+#include "xact.h"
+
+PG_FUNCTION_INFO_V1(idem_commit);
+PG_FUNCTION_INFO_V1(idem_fail);
+PG_FUNCTION_INFO_V1(idem_release);
+PG_FUNCTION_INFO_V1(idem_renew);
+
+/* One call by who says to hold a grant. */
+typedef struct Call
+{
+	const char *function;		/* the SQL function's name, for messages */
+	Event		event;
+	pg_uuid_t	key;
+	uint8		owner_hash[SHA256_LENGTH];
+	Jsonb	   *result;			/* or reason; NULL: none */
+	Span		result_ref;
+	int64		lease;			/* renew, in microseconds; 0: the scope's */
+} Call;
+
+static bool
+same_jsonb(struct varlena *stored, Jsonb *given)
+{
+	Jsonb	   *a;
+
+	if (stored == NULL || given == NULL)
+		return stored == NULL && given == NULL;
+	a = DatumGetJsonbP(PointerGetDatum(stored));
+	return compareJsonbContainers(&a->root, &given->root) == 0;
+}
+
+/* A renewal that is longer than what is left sets the lease anew; it never shortens. */
+static void
+extend(Claim *claim, const Call *call, TimestampTz now)
+{
+	int64		lease = call->lease;
+	TimestampTz until;
+
+	if (lease == 0)
+		lease = policy_of(claim->scope.data, claim->scope.length)->in_flight_ttl;
+	until = time_after(now, lease);
+	claim->lease_until = Max(claim->lease_until, until);
+}
+
+/* The claim as it is after the decision. */
+static void
+apply(Claim *claim, const Call *call, const Decision *decision, TimestampTz now)
+{
+	claim->state = decision->next;
+	if (decision->action == ACTION_EXTEND)
+	{
+		extend(claim, call, now);
+		return;
+	}
+	claim->finished_at = now;
+	claim->retained_until = claim_retention(claim, now);
+	claim->result = (struct varlena *) call->result;
+	claim->result_ref = call->result_ref;
+}
+
+/* The caller is not who holds the grant: keep what it brought. */
+static void
+keep_evidence(const Call *call, const Claim *claim)
+{
+	AlertDetail detail = {
+		.call = call->function,
+		.attempt = claim->attempt,
+		.result = (struct varlena *) call->result,
+		.result_ref = call->result_ref
+	};
+
+	alert_raise(ALERT_NOT_OWNER, &call->key, span_copy(claim->scope), span_copy(claim->subject), &detail);
+}
+
+static void
+tell_of_release(const Call *call, const Claim *claim)
+{
+	AlertDetail detail = {
+		.call = call->function,
+		.holder = span_copy(claim->holder),
+		.attempt = claim->attempt
+	};
+
+	alert_raise(ALERT_RELEASED, &call->key, span_copy(claim->scope), span_copy(claim->subject), &detail);
+}
+
+static Decision
+decide(const Call *call, const Claim *claim, TimestampTz now)
+{
+	unsigned	facts = claim_facts(claim, now, call->owner_hash);
+
+	if (same_jsonb(claim->result, call->result) && span_equal(claim->result_ref, call->result_ref))
+		facts |= FACT_SAME_RESULT;
+	return state_decide(claim->state, call->event, facts);
+}
+
+/* ----- this transaction's own claim, in the fast table ----- */
+
+/* What the grant's end leaves in the record: all but a plain release, after which nothing can have happened. */
+static void
+finish_fast(const Call *call, Store *fast, ItemPointer tid, Claim *claim, const Decision *decision,
+			TimestampTz now)
+{
+	Store		record;
+
+	apply(claim, call, decision, now);
+	if (decision->action == ACTION_FINISH)
+	{
+		store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
+		record_write(claim, store_row(&record));
+		if (!store_delete(fast, tid))
+			claim_vanished();
+		claim_insert_record(&record);
+		store_close(&record);
+	}
+	else if (!store_delete(fast, tid))
+		claim_vanished();
+	xact_put(&call->key, PLACE_NONE, NULL, false);
+}
+
+static void
+renew_fast(const Call *call, Store *fast, ItemPointer tid, Claim *claim, const Decision *decision,
+		   TimestampTz now)
+{
+	apply(claim, call, decision, now);
+	record_write(claim, store_row(fast));
+	if (store_update(fast, tid, true) != UPDATE_DONE)
+		claim_vanished();
+	xact_put(&call->key, PLACE_FAST, &fast->row->tts_tid, claim->downstream == DOWNSTREAM_LOCAL);
+}
+
+static Ack
+call_fast(const Call *call, ItemPointer tid)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Store		fast;
+	Claim		claim;
+	Decision	decision;
+
+	store_open(&fast, TABLE_FAST, RowExclusiveLock, false);
+	if (!store_find_own(&fast, &call->key, tid))
+		claim_vanished();
+	record_read(fast.found, &claim);
+	decision = decide(call, &claim, now);
+	if (decision.action == ACTION_EXTEND)
+		renew_fast(call, &fast, tid, &claim, &decision, now);
+	else if (decision.action != ACTION_KEEP)
+		finish_fast(call, &fast, tid, &claim, &decision, now);
+	else if (decision.ack == ACK_NOT_OWNER)
+		keep_evidence(call, &claim);
+	store_close(&fast);
+	return decision.ack;
+}
+
+/* ----- a claim in the record ----- */
+
+static void
+note_change(const Call *call, Place place, const Claim *claim, const Decision *decision, ItemPointer tid)
+{
+	if (place == PLACE_NONE)
+		xact_must_flush();
+	else if (decision->action == ACTION_EXTEND)
+		xact_put(&call->key, PLACE_RECORD, tid, claim->downstream == DOWNSTREAM_LOCAL);
+	else
+		xact_put(&call->key, PLACE_NONE, NULL, false);
+	if (decision->action == ACTION_RELEASE)
+		tell_of_release(call, claim);
+}
+
+/* Write the decision; false where the version has moved meanwhile. */
+static bool
+change_record(const Call *call, Store *record, Sighting *sighting, Claim *claim, const Decision *decision,
+			  TimestampTz now)
+{
+	ItemPointerData tid;
+	Place		place = xact_place(&call->key, &tid);
+
+	PreventCommandIfReadOnly(call->function);
+	PreventCommandDuringRecovery(call->function);
+	claim_require_serializable(sighting);
+	apply(claim, call, decision, now);
+	record_write(claim, store_row(record));
+	if (store_update(record, &sighting->tid, true) != UPDATE_DONE)
+		return false;
+	note_change(call, place, claim, decision, &record->row->tts_tid);
+	return true;
+}
+
+/* One try on the record; false to look again. */
+static bool
+try_record(const Call *call, Ack *ack)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Store		record;
+	Sighting	sighting;
+	Claim		claim;
+	Decision	decision;
+	bool		settled = true;
+
+	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
+	store_find(&record, &call->key, &sighting);
+	if (XactIsoLevel == XACT_SERIALIZABLE)
+		claim_require_serializable(&sighting);
+	if (!sighting.found)
+		decision = state_decide(STATE_NONE, call->event, 0);
+	else
+	{
+		record_read(record.found, &claim);
+		decision = decide(call, &claim, now);
+		if (TransactionIdIsValid(sighting.rival))
+		{
+			/* somebody is changing it: what they leave decides */
+			store_close(&record);
+			XactLockTableWait(sighting.rival, NULL, NULL, XLTW_None);
+			return false;
+		}
+		if (decision.action != ACTION_KEEP)
+			settled = change_record(call, &record, &sighting, &claim, &decision, now);
+		else if (decision.ack == ACK_NOT_OWNER)
+			keep_evidence(call, &claim);
+	}
+	store_close(&record);
+	*ack = decision.ack;
+	return settled;
+}
+
+static Ack
+call_claim(const Call *call)
+{
+	ItemPointerData tid;
+	Ack			ack;
+
+	if (xact_place(&call->key, &tid) == PLACE_FAST)
+		return call_fast(call, &tid);
+	while (!try_record(call, &ack))
+		CHECK_FOR_INTERRUPTS();
+	return ack;
+}
+
+/* ----- SQL ----- */
+
+static void
+read_key_and_owner(FunctionCallInfo fcinfo, Call *call, const char *function, Event event)
+{
+	memset(call, 0, sizeof(*call));
+	policy_begin();
+	call->function = function;
+	call->event = event;
+	call->key = *args_uuid(fcinfo, 0, "key");
+	owner_hash(args_uuid(fcinfo, 1, "owner"), call->owner_hash);
+}
+
+static Datum
+ack_datum(Ack ack)
+{
+	return ObjectIdGetDatum(catalog_ack(ack));
+}
+
+/*
+ * idem_commit(key uuid, owner uuid, result jsonb DEFAULT NULL, result_ref text DEFAULT NULL) RETURNS idem_ack
+ */
+Datum
+idem_commit(PG_FUNCTION_ARGS)
+{
+	Call		call;
+
+	read_key_and_owner(fcinfo, &call, "idem_commit()", EVENT_COMMIT);
+	if (!PG_ARGISNULL(2))
+		call.result = PG_GETARG_JSONB_P(2);
+	call.result_ref = args_result_ref(fcinfo, 3);
+	return ack_datum(call_claim(&call));
+}
+
+/*
+ * idem_fail(key uuid, owner uuid, reason jsonb, retryable boolean DEFAULT false) RETURNS idem_ack
+ */
+Datum
+idem_fail(PG_FUNCTION_ARGS)
+{
+	Call		call;
+
+	read_key_and_owner(fcinfo, &call, "idem_fail()",
+					   args_bool(fcinfo, 3, "retryable") ? EVENT_FAIL_RETRYABLE : EVENT_FAIL);
+	call.result = args_jsonb(fcinfo, 2, "reason");
+	return ack_datum(call_claim(&call));
+}
+
+/*
+ * idem_release(key uuid, owner uuid) RETURNS idem_ack
+ */
+Datum
+idem_release(PG_FUNCTION_ARGS)
+{
+	Call		call;
+
+	read_key_and_owner(fcinfo, &call, "idem_release()", EVENT_RELEASE);
+	return ack_datum(call_claim(&call));
+}
+
+/*
+ * idem_renew(key uuid, owner uuid, lease interval DEFAULT NULL) RETURNS idem_ack
+ */
+Datum
+idem_renew(PG_FUNCTION_ARGS)
+{
+	Call		call;
+
+	read_key_and_owner(fcinfo, &call, "idem_renew()", EVENT_RENEW);
+	if (!PG_ARGISNULL(2))
+		call.lease = args_interval(fcinfo, 2, "lease", false);
+	return ack_datum(call_claim(&call));
+}

@@ -1,0 +1,182 @@
+/*
+ * request.c: what a call asks for: the operation's key, and whether the token is good for it.
+ *
+ * The order of the checks is part of the interface: MAC, subject, scope, parameters.  Nothing of a record is
+ * looked at before all of them hold, so a refusal can tell nothing of it.
+ */
+#include "compat.h"
+
+#include "lib/stringinfo.h"
+#include "utils/timestamp.h"
+
+#include "acquire.h"
+#include "alert.h"
+#include "fingerprint.h"
+#include "key.h"
+#include "status.h"
+#include "xact.h"
+
+/* Refuse a good token used wrongly: the caller learns nothing but that, the operators all. */
+static void
+refuse_token(Request *request, const Fingerprint *fingerprint, Outcome outcome, AlertKind kind, Answer *answer)
+{
+	AlertDetail detail = {.call = request->function, .holder = request->holder};
+
+	answer_init(answer, outcome, request->scope, request->subject);
+	if (outcome == OUTCOME_SUBJECT_MISMATCH)
+		detail.subject = request->subject;
+	if (outcome == OUTCOME_SCOPE_MISMATCH)
+		detail.scope = request->scope;
+	alert_raise(kind, &fingerprint->nonce,
+				(Span) {fingerprint->scope, fingerprint->scope_length},
+				(Span) {fingerprint->subject, fingerprint->subject_length}, &detail);
+}
+
+TimestampTz
+fingerprint_expiry(const Fingerprint *fingerprint)
+{
+	return (TimestampTz) (fingerprint->expires -
+						  (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * (int64) SECS_PER_DAY) * USECS_PER_SEC;
+}
+
+bool
+fingerprint_read(Span token, Fingerprint *fingerprint)
+{
+	const SecretBytes *secrets;
+	int			nsecrets;
+
+	if (token.data == NULL)
+		return false;
+	nsecrets = policy_secrets(GetCurrentTimestamp(), &secrets);
+	return fingerprint_decode(token.data, token.length, secrets, nsecrets, fingerprint);
+}
+
+bool
+request_by_fingerprint(Request *request, Span token, Answer *answer)
+{
+	Fingerprint fingerprint;
+	const MaterialPart *part;
+
+	answer_init(answer, OUTCOME_INVALID, request->scope, request->subject);
+	if (!fingerprint_read(token, &fingerprint))
+		return false;
+	if (!span_equal((Span) {fingerprint.subject, fingerprint.subject_length}, request->subject))
+	{
+		refuse_token(request, &fingerprint, OUTCOME_SUBJECT_MISMATCH, ALERT_SUBJECT, answer);
+		return false;
+	}
+	if (!span_equal((Span) {fingerprint.scope, fingerprint.scope_length}, request->scope))
+	{
+		refuse_token(request, &fingerprint, OUTCOME_SCOPE_MISMATCH, ALERT_SCOPE, answer);
+		return false;
+	}
+	if (!policy_version(fingerprint.version, &part))
+		return false;
+	if (!canonical_hash(request->params, part, request->param_hash) ||
+		memcmp(request->param_hash, fingerprint.param_hash, SHA256_LENGTH) != 0)
+	{
+		refuse_token(request, &fingerprint, OUTCOME_PARAM_MISMATCH, ALERT_PARAMETER, answer);
+		return false;
+	}
+	request->door = DOOR_FINGERPRINT;
+	request->key = fingerprint.nonce;
+	request->version = fingerprint.version;
+	request->expires_at = fingerprint_expiry(&fingerprint);
+	request->confirmed_repeat = fingerprint.confirmed_repeat;
+	return true;
+}
+
+/* Name the operation by the parameters under some lists; false where nothing of them is material. */
+static bool
+name_by_content(Request *request, int32 version, const MaterialPart *part)
+{
+	StringInfoData canonical;
+	bool		material;
+
+	initStringInfo(&canonical);
+	material = canonical_append(&canonical, request->params, part);
+	if (material)
+	{
+		key_direct(DIRECT_CONTENT, request->scope.data, request->scope.length,
+				   request->subject.data, request->subject.length,
+				   canonical.data, canonical.len, &request->key);
+		sha256(canonical.data, canonical.len, request->param_hash);
+		request->version = version;
+	}
+	pfree(canonical.data);
+	return material;
+}
+
+/* Has the operation of a key begun, and not lapsed: in this transaction, in another one, or on record? */
+static bool
+is_known(const pg_uuid_t *key)
+{
+	ItemPointerData tid;
+	Answer		answer;
+
+	if (xact_place(key, &tid) != PLACE_NONE)
+		return true;
+	claim_look_up(key, DT_NOEND, &answer);
+	return answer.outcome != OUTCOME_NONE && answer.outcome != OUTCOME_UNKNOWN;
+}
+
+/*
+ * An operation that began under lists replaced since is still the same operation: its honest retry must find
+ * it.
+ */
+static bool
+name_by_earlier_content(Request *request)
+{
+	const ReplacedVersion *versions;
+	int			nversions = policy_replaced(request->scope.data, request->scope.length,
+											GetCurrentTimestamp(), &versions);
+
+	for (int i = 0; i < nversions; i++)
+		if (name_by_content(request, versions[i].version, versions[i].part) && is_known(&request->key))
+			return true;
+	return false;
+}
+
+static void
+nothing_material(Span scope)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("nothing of the parameters is material"),
+			 errhint("Compare them with the lists \"material\" and \"immaterial\" that idem_policy has for the scope.")));
+}
+
+void
+request_direct(Request *request, Span client_key)
+{
+	const Policy *policy = request->policy;
+
+	request->expires_at = DT_NOEND;
+	request->confirmed_repeat = false;
+	if (client_key.data != NULL)
+	{
+		request->door = DOOR_CLIENT;
+		key_direct(DIRECT_CLIENT, request->scope.data, request->scope.length,
+				   request->subject.data, request->subject.length,
+				   client_key.data, client_key.length, &request->key);
+		request->version = policy->version;
+		if (!canonical_hash(request->params, policy->part, request->param_hash))
+			nothing_material(request->scope);
+		return;
+	}
+	request->door = DOOR_CONTENT;
+	if (!name_by_earlier_content(request) &&
+		!name_by_content(request, policy->version, policy->part))
+		nothing_material(request->scope);
+}
+
+void
+request_owner(Request *request, const pg_uuid_t *owner)
+{
+	request->owner_given = owner != NULL;
+	if (owner != NULL)
+		request->owner = *owner;
+	else
+		key_v4(&request->owner);
+	owner_hash(&request->owner, request->owner_hash);
+}

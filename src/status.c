@@ -1,0 +1,194 @@
+/*
+ * status.c: idem_status and idem_status_key.
+ *
+ * The fast table is read first and the record last: a claim moves from the one to the other, so one that is
+ * missed in the first stands in the second.  What the fast table says is only that somebody is at work; the
+ * record decides everything else.
+ */
+#include "compat.h"
+
+#include "access/xlog.h"
+#include "utils/timestamp.h"
+
+#include "acquire.h"
+#include "alert.h"
+#include "policy.h"
+#include "status.h"
+#include "xact.h"
+
+PG_FUNCTION_INFO_V1(idem_status);
+PG_FUNCTION_INFO_V1(idem_status_key);
+
+/* The open claim of a row, in flight whatever its lease: its transaction is still open. */
+static void
+answer_open(Answer *answer, TupleTableSlot *row)
+{
+	Claim		claim;
+
+	record_read(row, &claim);
+	answer_init(answer, OUTCOME_IN_FLIGHT, span_copy(claim.scope), span_copy(claim.subject));
+	if (claim.is_guard)
+		answer->outcome = OUTCOME_NONE;
+	answer_add_claim(answer, &claim);
+}
+
+/* Is the key claimed in the fast table, by this transaction or another open one? */
+static bool
+look_up_fast(const pg_uuid_t *key, Answer *answer)
+{
+	Store		fast;
+	Sighting	sighting;
+	bool		claimed;
+
+	/* an unlogged table cannot be read on a standby, where it is empty anyway */
+	if (RecoveryInProgress() || !store_open(&fast, TABLE_FAST, AccessShareLock, true))
+		return false;
+	store_find(&fast, key, &sighting);
+	claimed = sighting.found || (TransactionIdIsValid(sighting.rival) && sighting.rival_inserts);
+	if (claimed)
+		answer_open(answer, sighting.found ? fast.found : fast.rival);
+	store_close(&fast);
+	return claimed;
+}
+
+/* The version in force, as an acquire without wait and token would judge it. */
+static void
+answer_committed(Answer *answer, TupleTableSlot *row, TimestampTz expires_at)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ItemPointerData tid;
+	Claim		claim;
+	unsigned	facts;
+
+	record_read(row, &claim);
+	if (expires_at == DT_NOEND)
+		expires_at = claim.expires_at;
+	facts = claim_facts(&claim, now, NULL) | (now >= expires_at ? FACT_EXPIRED : 0);
+	answer_init(answer, state_decide(claim.state, EVENT_STATUS, facts).outcome,
+				span_copy(claim.scope), span_copy(claim.subject));
+	if (claim.is_guard)
+		answer->outcome = OUTCOME_NONE;
+	else if (xact_place(&claim.key, &tid) == PLACE_RECORD)
+		answer->outcome = OUTCOME_IN_FLIGHT;
+	answer_add_claim(answer, &claim);
+}
+
+/* Would an acquire find somebody else at work, rather than what stands there? */
+static bool
+rival_goes_first(const Sighting *sighting, Outcome standing)
+{
+	if (!TransactionIdIsValid(sighting->rival))
+		return false;
+	return !sighting->found || !(standing == OUTCOME_DONE || standing == OUTCOME_FAILED);
+}
+
+/* What the record says; false where it has neither a version in force nor an uncommitted one. */
+static bool
+look_up_record(const pg_uuid_t *key, TimestampTz expires_at, Answer *answer)
+{
+	Store		record;
+	Sighting	sighting;
+	bool		known;
+
+	store_open(&record, TABLE_RECORD, AccessShareLock, false);
+	store_find(&record, key, &sighting);
+	if (XactIsoLevel == XACT_SERIALIZABLE)
+		claim_require_serializable(&sighting);
+	if (sighting.found)
+		answer_committed(answer, record.found, expires_at);
+	known = sighting.found;
+	if (rival_goes_first(&sighting, known ? answer->outcome : OUTCOME_NONE))
+	{
+		known = true;
+		answer_open(answer, sighting.rival_inserts ? record.rival : record.found);
+	}
+	store_close(&record);
+	return known;
+}
+
+void
+claim_look_up(const pg_uuid_t *key, TimestampTz expires_at, Answer *answer)
+{
+	Answer		open;
+	bool		is_open = look_up_fast(key, &open);
+
+	if (look_up_record(key, expires_at, answer))
+		return;
+	if (is_open)
+		*answer = open;
+	else
+		answer_init(answer,
+					RecoveryInProgress() ? OUTCOME_UNKNOWN :
+					GetCurrentTimestamp() >= expires_at ? OUTCOME_EXPIRED : OUTCOME_NONE,
+					(Span) {NULL, 0}, (Span) {NULL, 0});
+}
+
+/* The same, as the caller may see it: the subject's own operation, or none. */
+static void
+look_up_for(const pg_uuid_t *key, Span scope, Span subject, TimestampTz expires_at, Answer *answer)
+{
+	claim_look_up(key, expires_at, answer);
+	if (answer->subject.data != NULL && !span_equal(answer->subject, subject))
+		answer_init(answer, RecoveryInProgress() ? OUTCOME_UNKNOWN : OUTCOME_NONE, scope, subject);
+	if (answer->scope.data == NULL)
+		answer->scope = scope;
+	answer->subject = subject;
+}
+
+/*
+ * idem_status(fingerprint text, subject text, wait interval DEFAULT '0') RETURNS idem_claim
+ *
+ * What became of a fingerprint's operation.  Writes nothing; works on a standby.
+ */
+Datum
+idem_status(PG_FUNCTION_ARGS)
+{
+	Span		none = {NULL, 0};
+	Span		token;
+	Span		subject;
+	Fingerprint fingerprint;
+	const MaterialPart *part;
+	Answer		answer;
+
+	policy_begin();
+	token = args_text(fcinfo, 0);
+	subject = args_label(fcinfo, 1, "subject");
+	(void) args_interval(fcinfo, 2, "wait", true);
+	answer_init(&answer, OUTCOME_INVALID, none, subject);
+	if (!fingerprint_read(token, &fingerprint))
+		PG_RETURN_DATUM(answer_datum(&answer));
+	if (!span_equal((Span) {fingerprint.subject, fingerprint.subject_length}, subject))
+	{
+		AlertDetail detail = {.call = "idem_status", .subject = subject};
+
+		alert_log(ALERT_SUBJECT, &fingerprint.nonce,
+				  (Span) {fingerprint.scope, fingerprint.scope_length},
+				  (Span) {fingerprint.subject, fingerprint.subject_length}, &detail);
+		answer_init(&answer, OUTCOME_SUBJECT_MISMATCH, none, subject);
+	}
+	else if (policy_version(fingerprint.version, &part))
+		look_up_for(&fingerprint.nonce, (Span) {fingerprint.scope, fingerprint.scope_length}, subject,
+					fingerprint_expiry(&fingerprint), &answer);
+	PG_RETURN_DATUM(answer_datum(&answer));
+}
+
+/*
+ * idem_status_key(key uuid, subject text, wait interval DEFAULT '0') RETURNS idem_claim
+ *
+ * What became of the operation with a key; NONE for another subject's.  Writes nothing; works on a standby.
+ */
+Datum
+idem_status_key(PG_FUNCTION_ARGS)
+{
+	Span		none = {NULL, 0};
+	pg_uuid_t  *key;
+	Span		subject;
+	Answer		answer;
+
+	policy_begin();
+	key = args_uuid(fcinfo, 0, "key");
+	subject = args_label(fcinfo, 1, "subject");
+	(void) args_interval(fcinfo, 2, "wait", true);
+	look_up_for(key, none, subject, DT_NOEND, &answer);
+	PG_RETURN_DATUM(answer_datum(&answer));
+}

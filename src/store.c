@@ -1,0 +1,421 @@
+/*
+ * store.c: rows by key, through the table and index access methods.
+ *
+ * Invariants
+ *	- Every write is followed by CommandCounterIncrement, so that the transaction sees it at once.
+ *	- All indexes of the table are kept, those that somebody added as well.  They are opened for range-table
+ *	  index 0: there is no query, hence no range table to look into.
+ *	- Reads use SnapshotAny and judge each version of the key by itself: one scan tells the version in force and
+ *	  the rivals, and takes no predicate lock on index pages, so that serializable transactions with different
+ *	  keys never abort each other.
+ *
+ * Lock order: idem_fast before idem_record before idem_alert.
+ */
+#include "compat.h"
+
+#include "access/heapam.h"
+#include "access/nbtree.h"
+#include "catalog/pg_am_d.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_collation_d.h"
+#include "storage/lmgr.h"
+#include "utils/fmgroids.h"
+#include "utils/snapmgr.h"
+
+#include "alert.h"
+#include "record.h"
+#include "store.h"
+
+static const Layout *
+layout_of(IdemTable table)
+{
+	switch (table)
+	{
+		case TABLE_RECORD:
+			return &record_layout;
+		case TABLE_FAST:
+			return &fast_layout;
+		case TABLE_ALERT:
+			return &alert_layout;
+		default:
+			elog(ERROR, "table %d has no rows by key", table);
+	}
+}
+
+/* Has the table the columns that this library was built for? */
+static bool
+layout_holds(const Layout *layout, TupleDesc columns)
+{
+	if (columns->natts != layout->natts)
+		return false;
+	for (int i = 0; i < layout->natts; i++)
+		if (TupleDescAttr(columns, i)->attisdropped ||
+			TupleDescAttr(columns, i)->atttypid != layout->types[i])
+			return false;
+	return true;
+}
+
+/*
+ * Refuse a table that would want more than this module does, or that has not the columns it knows.  Of alerts
+ * nobody may notice: false, and they go without their row.
+ */
+static bool
+check_table(Store *store)
+{
+	Relation	rel = store->relation;
+	bool		holds = rel->rd_rel->relam == HEAP_TABLE_AM_OID &&
+		layout_holds(layout_of(store->table), RelationGetDescr(rel));
+
+	if (store->table == TABLE_ALERT)
+		return holds;
+	if (!holds)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" was altered", RelationGetRelationName(rel)),
+				 errhint("Restore the columns that the extension created.")));
+	if (rel->trigdesc != NULL || rel->rd_rules != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" has triggers, foreign keys or rules", RelationGetRelationName(rel)),
+				 errdetail("They would not be obeyed."),
+				 errhint("Drop them.")));
+	return true;
+}
+
+static Relation
+open_key_index(Store *store, LOCKMODE lock)
+{
+	Oid			oid = primary_key_index(store->relation);
+	Relation	index;
+
+	if (!OidIsValid(oid))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" has no primary key", RelationGetRelationName(store->relation)),
+				 errhint("Restore the primary key that the extension created.")));
+	index = index_open(oid, lock);
+	if (index->rd_rel->relam != BTREE_AM_OID ||
+		index->rd_index->indnkeyatts != layout_of(store->table)->key_natts ||
+		index->rd_index->indkey.values[0] != RECORD_KEY + 1 ||
+		!index->rd_index->indimmediate ||
+		!index->rd_index->indisvalid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the primary key of table \"%s\" was altered", RelationGetRelationName(store->relation)),
+				 errhint("Restore the primary key that the extension created.")));
+	return index;
+}
+
+bool
+store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional)
+{
+	Oid			oid = catalog_table(table);
+
+	memset(store, 0, sizeof(*store));
+	if (conditional && !ConditionalLockRelationOid(oid, lock))
+		return false;
+	store->table = table;
+	store->relation = table_open(oid, conditional ? NoLock : lock);
+	if (!check_table(store))
+	{
+		table_close(store->relation, NoLock);
+		return false;
+	}
+	store->key_index = open_key_index(store, lock);
+	store->found = table_slot_create(store->relation, NULL);
+	return true;
+}
+
+void
+store_close(Store *store)
+{
+	if (store->result_rel != NULL)
+		ExecCloseIndices(store->result_rel);
+	if (store->estate != NULL)
+		FreeExecutorState(store->estate);
+	if (store->row != NULL)
+		ExecDropSingleTupleTableSlot(store->row);
+	if (store->rival != NULL)
+		ExecDropSingleTupleTableSlot(store->rival);
+	ExecDropSingleTupleTableSlot(store->found);
+	index_close(store->key_index, NoLock);
+	table_close(store->relation, NoLock);
+}
+
+/* The slot for what is to be written, made when first asked for. */
+TupleTableSlot *
+store_row(Store *store)
+{
+	if (store->row == NULL)
+		store->row = MakeSingleTupleTableSlot(RelationGetDescr(store->relation), &TTSOpsVirtual);
+	return store->row;
+}
+
+static void
+prepare_to_write(Store *store)
+{
+	if (store->result_rel != NULL)
+		return;
+	store->estate = CreateExecutorState();
+	store->result_rel = makeNode(ResultRelInfo);
+	InitResultRelInfo(store->result_rel, store->relation, 0, NULL, 0);
+	ExecOpenIndices(store->result_rel, true);
+}
+
+/* Another transaction's version: remember whose, and the row where it is a new one. */
+static void
+note_rival(Store *store, TupleTableSlot *version, SnapshotData *dirty, Sighting *sighting)
+{
+	bool		inserts = TransactionIdIsValid(dirty->xmin);
+
+	if (sighting->rival_inserts && !inserts)
+		return;
+	sighting->rival = inserts ? dirty->xmin : dirty->xmax;
+	sighting->rival_inserts = inserts;
+	sighting->rival_speculation = inserts ? dirty->speculativeToken : 0;
+	if (inserts)
+	{
+		if (store->rival == NULL)
+			store->rival = table_slot_create(store->relation, NULL);
+		ExecCopySlot(store->rival, version);
+	}
+}
+
+/* What one scan has learnt so far beside the sighting. */
+typedef struct Search
+{
+	Snapshot	latest;
+	bool		live;			/* store->found holds the version in force */
+	bool		own_snapshot_saw_one;
+} Search;
+
+/* Judge one version of the key. */
+static void
+judge_version(Store *store, TupleTableSlot *version, Search *search, Sighting *sighting)
+{
+	SnapshotData dirty;
+	bool		live;
+
+	InitDirtySnapshot(dirty);
+	live = table_tuple_satisfies_snapshot(store->relation, version, &dirty);
+	if (live && (TransactionIdIsValid(dirty.xmin) || TransactionIdIsValid(dirty.xmax)))
+		note_rival(store, version, &dirty, sighting);
+	live = live && !TransactionIdIsValid(dirty.xmin);
+
+	/*
+	 * A version that is no longer live may still be the one in force as of the snapshot, where its successor
+	 * committed behind the scan.
+	 */
+	if (live || (!search->live && table_tuple_satisfies_snapshot(store->relation, version, search->latest)))
+	{
+		search->live = live;
+		sighting->found = true;
+		sighting->tid = version->tts_tid;
+		ExecCopySlot(store->found, version);
+	}
+	if (IsolationUsesXactSnapshot() &&
+		table_tuple_satisfies_snapshot(store->relation, version, GetTransactionSnapshot()))
+		search->own_snapshot_saw_one = true;
+}
+
+/*
+ * REPEATABLE READ and above: is the version in force the one that this transaction's own snapshot shows?
+ * Reading it under that snapshot is what serializable transactions are checked by.
+ */
+static bool
+matches_own_snapshot(Store *store, Search *search, Sighting *sighting)
+{
+	ItemPointerData tid = sighting->tid;
+	TupleTableSlot *slot;
+	bool		visible;
+
+	if (!IsolationUsesXactSnapshot())
+		return true;
+	if (!sighting->found)
+		return !search->own_snapshot_saw_one;
+	slot = table_slot_create(store->relation, NULL);
+	visible = table_tuple_fetch_row_version(store->relation, &tid, GetTransactionSnapshot(), slot);
+	ExecDropSingleTupleTableSlot(slot);
+	return visible;
+}
+
+/* A scan over all versions of the rows with a key. */
+static IndexScanDesc
+scan_key(Store *store, const pg_uuid_t *key)
+{
+	int			nkeys = layout_of(store->table)->key_natts;
+	IndexScanDesc scan = begin_index_scan(store->relation, store->key_index, SnapshotAny, nkeys);
+	ScanKeyData keys[2];
+
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(key));
+	if (nkeys > 1)
+		ScanKeyEntryInitialize(&keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid, C_COLLATION_OID, F_TEXTEQ,
+							   store->kind);
+	index_rescan(scan, keys, nkeys, NULL, 0);
+	return scan;
+}
+
+void
+store_find(Store *store, const pg_uuid_t *key, Sighting *sighting)
+{
+	Search		search = {0};
+	TupleTableSlot *version = table_slot_create(store->relation, NULL);
+	IndexScanDesc scan;
+
+	memset(sighting, 0, sizeof(*sighting));
+	ExecClearTuple(store->found);
+	search.latest = RegisterSnapshot(GetLatestSnapshot());
+	scan = scan_key(store, key);
+	while (index_getnext_slot(scan, ForwardScanDirection, version))
+		judge_version(store, version, &search, sighting);
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(version);
+	sighting->serializable = matches_own_snapshot(store, &search, sighting);
+	UnregisterSnapshot(search.latest);
+}
+
+/* Does this transaction's own, live row with the key stand at tid? */
+static bool
+stands_at(Store *store, const pg_uuid_t *key, ItemPointer tid)
+{
+	bool		isnull;
+
+	/* the table may have been emptied or rewritten since */
+	if (ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(store->relation))
+		return false;
+	if (!table_tuple_fetch_row_version(store->relation, tid, SnapshotSelf, store->found))
+		return false;
+	return memcmp(DatumGetUUIDP(slot_getattr(store->found, RECORD_KEY + 1, &isnull)), key, UUID_LEN) == 0;
+}
+
+bool
+store_find_own(Store *store, const pg_uuid_t *key, ItemPointer tid)
+{
+	Sighting	sighting;
+
+	if (stands_at(store, key, tid))
+		return true;
+	store_find(store, key, &sighting);
+	*tid = sighting.tid;
+	return sighting.found;
+}
+
+/* Put the row that now stands in the table into its indexes; returns false where the key is taken. */
+static bool
+insert_index_entries(Store *store, TupleTableSlot *row)
+{
+	bool		conflict = false;
+
+	list_free(insert_into_indexes(store->result_rel, row, store->estate, &conflict));
+	return !conflict;
+}
+
+bool
+store_insert(Store *store)
+{
+	bool		unique;
+
+	prepare_to_write(store);
+	table_tuple_insert(store->relation, store->row, GetCurrentCommandId(true), 0, NULL);
+	unique = insert_index_entries(store, store->row);
+	CommandCounterIncrement();
+	return unique;
+}
+
+bool
+store_insert_speculative(Store *store, ItemPointer tid)
+{
+	bool		unique;
+
+	prepare_to_write(store);
+	store->speculation = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
+	table_tuple_insert_speculative(store->relation, store->row, GetCurrentCommandId(true), 0, NULL,
+								   store->speculation);
+	unique = insert_index_entries(store, store->row);
+	*tid = store->row->tts_tid;
+	if (!unique)
+		store_withdraw(store);
+	return unique;
+}
+
+static void
+end_speculation(Store *store, bool succeeded)
+{
+	table_tuple_complete_speculative(store->relation, store->row, store->speculation, succeeded);
+	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+	store->speculation = 0;
+	CommandCounterIncrement();
+}
+
+void
+store_confirm(Store *store)
+{
+	end_speculation(store, true);
+}
+
+void
+store_withdraw(Store *store)
+{
+	end_speculation(store, false);
+}
+
+void
+store_await_insertion(TransactionId rival, uint32 speculation)
+{
+	SpeculativeInsertionWait(rival, speculation);
+}
+
+/* Lock the version at tid without waiting. */
+static UpdateResult
+lock_version(Store *store, ItemPointer tid)
+{
+	TupleTableSlot *slot = table_slot_create(store->relation, NULL);
+	TM_FailureData failure;
+	TM_Result	result;
+
+	result = table_tuple_lock(store->relation, tid, SnapshotAny, slot, GetCurrentCommandId(true),
+							  LockTupleNoKeyExclusive, LockWaitSkip, 0, &failure);
+	ExecDropSingleTupleTableSlot(slot);
+	switch (result)
+	{
+		case TM_Ok:
+			return UPDATE_DONE;
+		case TM_WouldBlock:
+		case TM_BeingModified:
+			return UPDATE_BUSY;
+		default:
+			return UPDATE_MOVED;
+	}
+}
+
+UpdateResult
+store_update(Store *store, ItemPointer tid, bool wait)
+{
+	IndexesToUpdate indexes;
+
+	prepare_to_write(store);
+	if (!wait)
+	{
+		UpdateResult locked = lock_version(store, tid);
+
+		if (locked != UPDATE_DONE)
+			return locked;
+	}
+	if (update_version(store->relation, tid, store->row, &indexes) != TM_Ok)
+		return UPDATE_MOVED;
+	update_indexes(store->result_rel, store->row, store->estate, indexes);
+	CommandCounterIncrement();
+	return UPDATE_DONE;
+}
+
+bool
+store_delete(Store *store, ItemPointer tid)
+{
+	TM_FailureData failure;
+	TM_Result	result;
+
+	result = table_tuple_delete(store->relation, tid, GetCurrentCommandId(true), InvalidSnapshot,
+								InvalidSnapshot, true, &failure, false);
+	CommandCounterIncrement();
+	return result == TM_Ok;
+}

@@ -1,0 +1,105 @@
+/*
+ * store.h: find, insert unless present, update and delete a row by key, for both tables.
+ *
+ * Takes no decision.  It works through the table and index access methods, because only that sees another
+ * transaction's uncommitted row without waiting for it; it then does what the executor would have done.
+ */
+#ifndef IDEM_STORE_H
+#define IDEM_STORE_H
+
+#include "executor/tuptable.h"
+#include "nodes/execnodes.h"
+#include "storage/itemptr.h"
+#include "utils/rel.h"
+#include "utils/uuid.h"
+
+#include "catalog.h"
+
+/* The columns of a table that this library was built for. */
+typedef struct Layout
+{
+	int			natts;
+	int			key_natts;		/* the first so many are the primary key */
+	const Oid  *types;
+} Layout;
+
+/* An open table.  Its lock is kept until the transaction ends. */
+typedef struct Store
+{
+	IdemTable	table;
+	Relation	relation;
+	Relation	key_index;		/* of the primary key */
+	Datum		kind;			/* second column of the key, idem_alert only */
+	EState	   *estate;			/* NULL until the first write */
+	ResultRelInfo *result_rel;	/* with all its indexes; NULL likewise */
+	TupleTableSlot *found;		/* the version that store_find found */
+	TupleTableSlot *rival;		/* another transaction's uncommitted version */
+	TupleTableSlot *row;		/* virtual: what is to be written */
+	uint32		speculation;	/* token of the row inserted but not yet confirmed, else 0 */
+} Store;
+
+/* What store_find saw of a key. */
+typedef struct Sighting
+{
+	bool		found;			/* a version that a committed transaction or this one left: in store->found */
+	ItemPointerData tid;		/* of that version */
+	bool		serializable;	/* false: what was seen is not what this transaction's own snapshot shows */
+	TransactionId rival;		/* another transaction with an uncommitted version, else invalid */
+	bool		rival_inserts;	/* that version is a new row's: in store->rival */
+	uint32		rival_speculation;	/* token of its insertion, where that is not confirmed yet, else 0 */
+} Sighting;
+
+/*
+ * Open a table.  A conditional open returns false where its lock is not to be had at once.  Raises 55000 where
+ * the table was altered, and where idem_record or idem_fast has triggers, foreign keys or rules: they would not be
+ * obeyed.
+ */
+extern bool store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional);
+
+/* The virtual slot for what is to be written. */
+extern TupleTableSlot *store_row(Store *store);
+
+/* Let go of everything but the lock. */
+extern void store_close(Store *store);
+
+/*
+ * Look a key up under a new latest snapshot.  Waits for nobody, and takes no predicate lock but on the version
+ * found.  That no rival was seen decides nothing: a non-HOT update may hide its new version from this scan.
+ * That no version was found does decide, as of the snapshot.
+ */
+extern void store_find(Store *store, const pg_uuid_t *key, Sighting *sighting);
+
+/* Fetch this transaction's own row, where it was put; looks the key up where it no longer stands there. */
+extern bool store_find_own(Store *store, const pg_uuid_t *key, ItemPointer tid);
+
+/*
+ * Insert store->row.  Returns false, leaving a dead row for the abort to bury, where any other row with its key,
+ * committed or not, stands in the way: the caller must raise.
+ */
+extern bool store_insert(Store *store);
+
+/*
+ * Insert store->row speculatively.  Returns false, leaving nothing, where another row with its key, committed
+ * or not, stands in the way.  Else the caller must confirm or withdraw it before it does anything that waits.
+ */
+extern bool store_insert_speculative(Store *store, ItemPointer tid);
+extern void store_confirm(Store *store);
+extern void store_withdraw(Store *store);
+
+/* Wait until another transaction has confirmed or withdrawn an insertion: never long, but cancellable. */
+extern void store_await_insertion(TransactionId rival, uint32 speculation);
+
+typedef enum UpdateResult
+{
+	UPDATE_DONE,
+	UPDATE_MOVED,				/* the version is no longer the newest: look again */
+	UPDATE_BUSY					/* another transaction has changed or locked it and is still open */
+} UpdateResult;
+
+/* Replace the version at tid by store->row.  Waits for a rival (lock_timeout applies) only where told to. */
+extern UpdateResult store_update(Store *store, ItemPointer tid, bool wait);
+
+/* Delete this transaction's own version at tid.  Returns false where it is gone. */
+extern bool store_delete(Store *store, ItemPointer tid);
+
+#endif							/* IDEM_STORE_H */

@@ -1,0 +1,216 @@
+/*
+ * xact.c: the claims open in this transaction, and what becomes of them when it ends.
+ *
+ * Invariants
+ *	- A map from key to place says what holds now; a log says what held before each change, and by which
+ *	  subtransaction it was made.  Subtransaction ids rise, so rolling one back takes back the log's tail; one
+ *	  that commits into its parent needs nothing.
+ *	- At pre-commit, and at PREPARE, every claim that is still open in idem_fast moves into idem_record: the fast
+ *	  table is logically empty between transactions, which is what makes losing it safe.
+ *	- A transaction that leaves a claim open, or changed one of an earlier transaction, is flushed: an outside
+ *	  effect may follow its commit, or may be reported by it.
+ *
+ * Lock order: idem_fast before idem_record.
+ */
+#include "compat.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "claim.h"
+#include "store.h"
+#include "xact.h"
+
+typedef struct Spot
+{
+	Place		place;
+	bool		is_local;
+	ItemPointerData tid;
+} Spot;
+
+typedef struct OpenClaim
+{
+	pg_uuid_t	key;
+	Spot		spot;
+	char		status;			/* simplehash's own */
+} OpenClaim;
+
+#define SH_PREFIX open_claims
+#define SH_ELEMENT_TYPE OpenClaim
+#define SH_KEY_TYPE pg_uuid_t
+#define SH_KEY key
+#define SH_HASH_KEY(table, key) hash_bytes(key.data, UUID_LEN)
+#define SH_EQUAL(table, a, b) (memcmp(&(a), &(b), UUID_LEN) == 0)
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+typedef struct Change
+{
+	pg_uuid_t	key;
+	SubTransactionId by;
+	Spot		before;
+} Change;
+
+/* All in TopTransactionContext, and NULL or zero between transactions. */
+static open_claims_hash *claims = NULL;
+static Change *changes = NULL;
+static int	nchanges = 0;
+static int	changes_size = 0;
+static bool must_flush = false;
+
+static void
+forget_all(void)
+{
+	claims = NULL;
+	changes = NULL;
+	nchanges = changes_size = 0;
+	must_flush = false;
+}
+
+Place
+xact_place(const pg_uuid_t *key, ItemPointer tid)
+{
+	OpenClaim  *claim = claims == NULL ? NULL : open_claims_lookup(claims, *key);
+
+	if (claim == NULL)
+		return PLACE_NONE;
+	*tid = claim->spot.tid;
+	return claim->spot.place;
+}
+
+static void
+log_change(const pg_uuid_t *key, Spot before)
+{
+	if (nchanges == changes_size)
+	{
+		Size		size = changes_size == 0 ? 8 : (Size) changes_size * 2;
+
+		if (changes == NULL)
+			changes = MemoryContextAlloc(TopTransactionContext, size * sizeof(Change));
+		else
+			changes = repalloc_huge(changes, size * sizeof(Change));
+		changes_size = size;
+	}
+	changes[nchanges].key = *key;
+	changes[nchanges].by = GetCurrentSubTransactionId();
+	changes[nchanges].before = before;
+	nchanges++;
+}
+
+void
+xact_put(const pg_uuid_t *key, Place place, ItemPointer tid, bool is_local)
+{
+	OpenClaim  *claim;
+	bool		known;
+
+	if (claims == NULL)
+		claims = open_claims_create(TopTransactionContext, 8, NULL);
+	claim = open_claims_insert(claims, *key, &known);
+	if (!known)
+		memset(&claim->spot, 0, sizeof(claim->spot));
+	log_change(key, claim->spot);
+	claim->spot.place = place;
+	claim->spot.is_local = is_local;
+	if (tid != NULL)
+		claim->spot.tid = *tid;
+}
+
+void
+xact_must_flush(void)
+{
+	must_flush = true;
+}
+
+/* Take back what a subtransaction, and those below it, changed. */
+static void
+undo_changes(SubTransactionId subid)
+{
+	while (nchanges > 0 && changes[nchanges - 1].by >= subid)
+	{
+		Change	   *change = &changes[--nchanges];
+
+		open_claims_lookup(claims, change->key)->spot = change->before;
+	}
+}
+
+static void
+at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		undo_changes(subid);
+}
+
+/* A claim that is still open as the transaction ends. */
+static void
+leave_open(OpenClaim *claim)
+{
+	if (claim->spot.is_local)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a claim of a scope whose downstream is \"local\" would outlive its transaction"),
+				 errhint("Acquire, write your rows and call idem_commit() in one transaction, or set another "
+						 "downstream for the scope.")));
+	if (claim->spot.place == PLACE_FAST)
+		claim_move_to_record(&claim->key, &claim->spot.tid);
+	else
+		claim_refresh_lease(&claim->key);
+	must_flush = true;
+}
+
+/* Leave the claims that are still open where every other session finds them. */
+static void
+leave_claims_open(void)
+{
+	open_claims_iterator iterator;
+	OpenClaim  *claim;
+
+	if (claims == NULL)
+		return;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	open_claims_start_iterate(claims, &iterator);
+	while ((claim = open_claims_iterate(claims, &iterator)) != NULL)
+		if (claim->spot.place != PLACE_NONE)
+			leave_open(claim);
+	PopActiveSnapshot();
+}
+
+static void
+at_pre_commit(void)
+{
+	leave_claims_open();
+	if (must_flush && synchronous_commit < SYNCHRONOUS_COMMIT_ON)
+		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_LOCAL, true, 0, false);
+}
+
+static void
+at_xact_event(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			at_pre_commit();
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PREPARE:
+		case XACT_EVENT_ABORT:
+			forget_all();
+			break;
+		default:
+			break;
+	}
+}
+
+void
+xact_register(void)
+{
+	RegisterXactCallback(at_xact_event, NULL);
+	RegisterSubXactCallback(at_subxact_event, NULL);
+}
