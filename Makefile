@@ -16,16 +16,16 @@ ifneq (,$(findstring clang,$(CC)))
 PG_CFLAGS += -Wno-unknown-warning-option -Wno-ignored-optimization-argument
 endif
 
-REGRESS = $(patsubst sql/%.sql,%,$(filter-out sql/idem--%,$(sort $(wildcard sql/*.sql))))
+REGRESS := $(patsubst sql/%.sql,%,$(filter-out sql/idem--%,$(sort $(wildcard sql/*.sql))))
 REGRESS_OPTS = --inputdir=. --outputdir=. --load-extension=pgcrypto --load-extension=idem
-ISOLATION = $(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec)))
+ISOLATION := $(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec)))
 ISOLATION_OPTS = --inputdir=test/isolation --outputdir=test/isolation --load-extension=pgcrypto --load-extension=idem
 TAP_TESTS = 1
-PROVE_FLAGS = -I test/lib
 PROVE_TESTS = test/t/*.pl
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
+PROVE_FLAGS = -I $(CURDIR)/test/lib
 
 # every object depends on every header: the tree is small, and a stale object is a silent fault
 $(OBJS): $(wildcard src/*.h)

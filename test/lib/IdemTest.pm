@@ -117,10 +117,12 @@ sub crash_and_start
 {
 	my ($node) = @_;
 	$node->kill9;
-	# its last children may hold on to the shared memory for a moment
+	# its last children may hold on to the shared memory for a moment, and its number is free only when the dead
+	# process has been taken in; until then the node believes the old server to run
 	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
 		return if $node->start(fail_ok => 1);
+		$node->{_pid} = undef;
 		Time::HiRes::usleep(100_000);
 	}
 	die "the server does not come back";
