@@ -78,6 +78,25 @@ RESET ROLE;
 SELECT idem_revoke('regress_idem_plain', 'admin');
 SELECT name FROM opened WHERE privilege = 'EXECUTE' AND name = 'idem_sign';
 
+SELECT idem_revoke('"regress_idem_We ird.Rôle""x"', 'signer');
+-- a caller's whole round, and what an auditor sees of it
+SELECT idem_grant('regress_idem_plain', 'caller'), idem_grant('"regress_idem_We ird.Rôle""x"', 'auditor');
+SET ROLE regress_idem_plain;
+SELECT idem_commit(key, owner, '{"paid": true}') FROM idem_acquire_direct('regress alice', 'regress pay', '{"amount": 1}');
+SELECT outcome, result FROM idem_acquire_direct('regress alice', 'regress pay', '{"amount": 1}');
+SELECT key FROM idem_audit;
+SET ROLE "regress_idem_We ird.Rôle""x";
+SELECT state FROM idem_audit WHERE subject = 'regress alice';
+SELECT (SELECT count(*) FROM idem_in_flight) + (SELECT count(*) FROM idem_stuck) + (SELECT count(*) FROM idem_alert) >= 0 AS sees, (SELECT count(*) FROM idem_secrets) > 0 AS secrets;
+SELECT key FROM idem_record;
+SELECT idem_acquire_direct('regress alice', 'regress pay', '{"amount": 1}');
+RESET ROLE;
+
+-- Every object says what it is for
+SELECT pg_describe_object(d.classid, d.objid, 0) AS silent FROM pg_depend AS d JOIN pg_extension AS e ON e.extname = 'idem' AND d.refobjid = e.oid AND d.deptype = 'e'
+	WHERE obj_description(d.objid, d.classid::regclass::name) IS NULL AND d.classid IN ('pg_proc'::regclass, 'pg_class'::regclass, 'pg_type'::regclass)
+	AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = d.objid AND d.classid = 'pg_type'::regclass AND (t.typtype = 'c' AND t.typname <> 'idem_claim' OR t.typelem <> 0));
+
 -- Bad arguments
 SELECT idem_grant('regress_idem_plain', 'everything');
 \echo :SQLSTATE

@@ -170,6 +170,29 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SELECT seen();
 COMMIT;
 
+-- P3: what was done under lists since replaced is found again, by a direct call and by a fingerprint
+DELETE FROM idem_policy;
+CREATE FUNCTION pay(memo text) RETURNS text LANGUAGE sql AS $$
+	SELECT CASE WHEN c.outcome = 'ACQUIRED' THEN 'acquired, ' || idem_commit(c.key, c.owner, to_jsonb(memo)) ELSE c.outcome || ' ' || c.result END
+		FROM idem_acquire_direct('regress bob', 'regress history', jsonb_build_object('amount', 7, 'memo', memo)) AS c
+$$;
+SELECT idem_sign('regress bob', 'regress history', '{"amount": 7, "memo": "one"}') AS all_material \gset
+SELECT pay('one');
+INSERT INTO idem_policy (scope, immaterial) VALUES ('*', '{/note}');
+SELECT pay('one');
+INSERT INTO idem_policy (scope, material) VALUES ('regress history', '{/amount}');
+SELECT pay('one');
+SELECT pay('two');
+SELECT pay('three');
+SELECT outcome FROM idem_acquire(:'all_material', 'regress bob', 'regress history', '{"amount": 7, "memo": "another"}');
+SELECT outcome FROM idem_acquire(:'all_material', 'regress bob', 'regress history', '{"amount": 7, "memo": "one"}');
+DELETE FROM idem_policy;
+SELECT pay('four');
+TRUNCATE idem_policy_version;
+SELECT pay('five');
+DELETE FROM idem_record WHERE scope = 'regress history';
+DROP FUNCTION pay;
+
 -- Thousands of scopes
 DELETE FROM idem_policy;
 INSERT INTO idem_policy (scope, material) SELECT 'scope ' || i, ARRAY['/m' || i] FROM generate_series(1, 3000) AS i;

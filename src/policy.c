@@ -99,7 +99,7 @@ typedef struct PolicyCache
 	PolicyRow  *policy;			/* by scope */
 	int			nversions;
 	int			version_room;
-	VersionRow *version;		/* by scope */
+	VersionRow *version;		/* by scope, the latest replaced first */
 	VersionRow **by_number;		/* the same by version */
 	PolicyRow  *star;			/* the row "*", or NULL */
 	Policy		fallback;		/* for scopes without a row of their own */
@@ -139,6 +139,7 @@ static void sort_rows(PolicyCache *into);
 static int	compare_scopes(Span a, Span b);
 static int	compare_policies(const void *a, const void *b);
 static int	compare_versions(const void *a, const void *b);
+static int	compare_histories(const void *a, const void *b);
 static int	compare_numbers(const void *a, const void *b);
 static PolicyRow *find_policy(const PolicyCache *known, Span scope);
 static const Policy *ready_policy(PolicyRow *row);
@@ -467,7 +468,7 @@ sort_rows(PolicyCache *into)
 		qsort(into->policy, into->npolicies, sizeof(PolicyRow), compare_policies);
 	if (into->nversions == 0)
 		return;
-	qsort(into->version, into->nversions, sizeof(VersionRow), compare_versions);
+	qsort(into->version, into->nversions, sizeof(VersionRow), compare_histories);
 	into->by_number = palloc_extended(sizeof(VersionRow *) * into->nversions, MCXT_ALLOC_HUGE);
 	for (int i = 0; i < into->nversions; i++)
 		into->by_number[i] = &into->version[i];
@@ -493,6 +494,17 @@ static int
 compare_versions(const void *a, const void *b)
 {
 	return compare_scopes(((const VersionRow *) a)->scope, ((const VersionRow *) b)->scope);
+}
+
+/* Within a scope the latest replaced first: it is the likeliest to be asked for. */
+static int
+compare_histories(const void *a, const void *b)
+{
+	TimestampTz left = ((const VersionRow *) a)->replaced_at;
+	TimestampTz right = ((const VersionRow *) b)->replaced_at;
+	int			order = compare_versions(a, b);
+
+	return order != 0 ? order : left > right ? -1 : left < right;
 }
 
 static int
