@@ -2,6 +2,8 @@
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS idem CASCADE;
 RESET client_min_messages;
+CREATE SCHEMA idem_test_claim;
+SET search_path = idem_test_claim, public;
 SET timezone = 'UTC';
 SELECT count(*) FROM idem_import_secret('\x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f');
 
@@ -327,3 +329,5 @@ SELECT what, left(raised('UPDATE idem_record SET ' || what || ' WHERE key = (SEL
 
 DELETE FROM idem_record;
 DELETE FROM idem_alert;
+SET client_min_messages = warning;
+DROP SCHEMA idem_test_claim CASCADE;

@@ -3,6 +3,8 @@
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS idem CASCADE;
 RESET client_min_messages;
+CREATE SCHEMA idem_test_state;
+SET search_path = idem_test_state, public;
 SET timezone = 'UTC';
 
 -- Fingerprints made in SQL, so that one nonce can be had with a time to come and with one that is past
@@ -284,3 +286,5 @@ WHERE k.answer ~ '^ACQUIRED' AND k.call <> 'acquire #' AND s.outcome <> 'IN_FLIG
 
 DELETE FROM idem_record WHERE scope LIKE 'st.%';
 DELETE FROM idem_policy WHERE scope LIKE 'st.%';
+SET client_min_messages = warning;
+DROP SCHEMA idem_test_state CASCADE;
