@@ -662,6 +662,7 @@ CREATE TABLE @extschema@.idem_alert (
 	detail           pg_catalog.jsonb,
 	CONSTRAINT idem_alert_pkey PRIMARY KEY (key, kind)
 ) USING heap;
+CREATE INDEX idem_alert_last_at ON @extschema@.idem_alert (last_at);
 COMMENT ON TABLE @extschema@.idem_alert IS 'what somebody should look at, one row for each operation and kind';
 COMMENT ON COLUMN @extschema@.idem_alert.key IS 'the operation''s key';
 COMMENT ON COLUMN @extschema@.idem_alert.kind IS 'parameter_mismatch, subject_mismatch, scope_mismatch, not_owner, takeover, stuck, released or reconciled';
@@ -957,6 +958,144 @@ COMMENT ON COLUMN @extschema@.idem_audit.reconciled_at IS 'when an operator gave
 COMMENT ON COLUMN @extschema@.idem_audit.reconciled_by IS 'the role that gave it';
 COMMENT ON COLUMN @extschema@.idem_audit.reconcile_note IS 'why';
 
+CREATE FUNCTION @extschema@.idem_reconcile(
+	key              pg_catalog.uuid,
+	verdict          pg_catalog.text,
+	note             pg_catalog.text,
+	result           pg_catalog.jsonb DEFAULT NULL,
+	result_ref       pg_catalog.text DEFAULT NULL,
+	force            pg_catalog.bool DEFAULT false
+) RETURNS @extschema@.idem_ack
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_reconcile';
+COMMENT ON FUNCTION @extschema@.idem_reconcile(pg_catalog.uuid, pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.bool) IS
+	'an operator has found out what became of an operation: DONE, FAILED, or RETRY where nothing happened; the note says how';
+
+CREATE FUNCTION @extschema@.idem_execute(
+	subject          pg_catalog.text,
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb,
+	fn               pg_catalog.regprocedure,
+	fingerprint      pg_catalog.text DEFAULT NULL,
+	client_key       pg_catalog.text DEFAULT NULL,
+	wait             pg_catalog.interval DEFAULT '30 s',
+	trace_id         pg_catalog.text DEFAULT NULL
+) RETURNS @extschema@.idem_claim
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_execute';
+COMMENT ON FUNCTION @extschema@.idem_execute(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.regprocedure, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text) IS
+	'run fn(params) once and keep what it returns; DONE with replayed = false is the first run';
+
+CREATE FUNCTION @extschema@.idem_require() RETURNS pg_catalog.trigger
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_require';
+COMMENT ON FUNCTION @extschema@.idem_require() IS
+	'trigger for tables of one''s own, with the arguments scope and key column: refuse a row whose key names no operation under way';
+
+
+-- Care: what lapses goes, what is stuck is told of
+
+CREATE FUNCTION @extschema@.idem_alert_stuck(
+	key              pg_catalog.uuid,
+	scope            pg_catalog.text,
+	subject          pg_catalog.text,
+	holder           pg_catalog.text,
+	attempt          pg_catalog.int4
+) RETURNS pg_catalog.void
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_alert_stuck';
+COMMENT ON FUNCTION @extschema@.idem_alert_stuck(pg_catalog.uuid, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4) IS
+	'internal: raise the alert for one stuck claim';
+
+-- A lapsed row is deleted only if it has still lapsed once it is locked; rows that are locked elsewhere are left
+-- to the next call.  A guard row stays as long as its operation is at work, or finished within the guard's time.
+CREATE FUNCTION @extschema@.idem_purge(
+	max_rows         pg_catalog.int4 DEFAULT 10000
+) RETURNS pg_catalog.int8
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	SET plan_cache_mode = force_generic_plan
+	SET enable_seqscan = off
+	AS $$
+DECLARE
+	now_at timestamptz := clock_timestamp();
+	purged int8;
+BEGIN
+	IF max_rows IS NULL THEN
+		RAISE EXCEPTION 'max_rows must not be null'
+			USING ERRCODE = 'null_value_not_allowed',
+				  HINT = 'Give the number of rows to delete at most.';
+	ELSIF max_rows <= 0 THEN
+		RAISE EXCEPTION 'max_rows must be positive'
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'Give the number of rows to delete at most.';
+	END IF;
+	DELETE FROM @extschema@.idem_record AS r
+		WHERE r.ctid = ANY (ARRAY(
+			SELECT c.ctid FROM @extschema@.idem_record AS c
+				WHERE c.retained_until <= now_at AND c.state <> 'I'
+				AND (c.operation IS NULL OR NOT EXISTS (
+					SELECT FROM @extschema@.idem_record AS o
+						WHERE o.key = c.operation
+						AND (o.state = 'I' OR o.finished_at + (c.retained_until - c.finished_at) > now_at)))
+				ORDER BY c.retained_until
+				LIMIT max_rows
+				FOR UPDATE SKIP LOCKED));
+	GET DIAGNOSTICS purged = ROW_COUNT;
+	RETURN purged;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_purge(pg_catalog.int4) IS
+	'delete records that have lapsed, at most so many; those in flight never lapse; returns how many went';
+
+CREATE FUNCTION @extschema@.idem_maintain(
+	OUT purged           pg_catalog.int8,
+	OUT newly_stuck      pg_catalog.int8,
+	OUT alerts_purged    pg_catalog.int8
+) RETURNS record
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+#variable_conflict use_column
+DECLARE
+	batch CONSTANT int4 := 10000;
+	alerts_before CONSTANT timestamptz := clock_timestamp() - current_setting('idem.alert_retention')::interval;
+	claim record;
+	went int8;
+BEGIN
+	purged := 0;
+	newly_stuck := 0;
+	-- bounded, so that one call never runs for hours: the next one goes on
+	FOR round IN 1 .. 10 LOOP
+		went := @extschema@.idem_purge(batch);
+		purged := purged + went;
+		EXIT WHEN went < batch;
+	END LOOP;
+
+	FOR claim IN
+		SELECT s.key, s.scope, s.subject, s.holder, s.attempt
+			FROM @extschema@.idem_stuck AS s
+			WHERE NOT EXISTS (SELECT FROM @extschema@.idem_alert AS a
+				WHERE a.key = s.key AND a.kind = 'stuck' AND a.last_at >= s.lease_until)
+			LIMIT 10000
+	LOOP
+		PERFORM @extschema@.idem_alert_stuck(claim.key, claim.scope, claim.subject, claim.holder, claim.attempt);
+		newly_stuck := newly_stuck + 1;
+	END LOOP;
+
+	DELETE FROM @extschema@.idem_alert AS a
+		WHERE a.ctid = ANY (ARRAY(
+			SELECT c.ctid FROM @extschema@.idem_alert AS c
+				WHERE c.last_at < alerts_before
+				ORDER BY c.last_at
+				LIMIT batch
+				FOR UPDATE SKIP LOCKED));
+	GET DIAGNOSTICS alerts_purged = ROW_COUNT;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_maintain() IS
+	'regular care in one call: purge what has lapsed, raise an alert for each newly stuck claim, drop old alerts';
+
 
 -- ---------------------------------------------------------------------------------------------------------
 -- Privileges
@@ -1039,7 +1178,7 @@ CREATE FUNCTION @extschema@.idem_members(
 	AS $$
 SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
 		coalesce(p.proacl, acldefault('f', p.proowner)), false,
-		p.proname IN ('idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out')
+		p.proname IN ('idem_alert_stuck', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out')
 			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
 	FROM pg_extension AS e
 	JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid

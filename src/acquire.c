@@ -1,16 +1,8 @@
 /*
  * acquire.c: idem_acquire and idem_acquire_direct.
  *
- * How a fresh claim is granted
- *	1. The record is probed: nothing there, neither committed nor in the making.
- *	2. The claim goes into idem_fast by a speculative insertion: no WAL, no flush, no wait.  Another row with its key
- *	   is a rival.
- *	3. The record is probed again under a new latest snapshot.  A rival that finished between 1 and 2 has left its
- *	   record by now, since it deletes its fast row in the same transaction; one that went straight into the
- *	   record is seen too, or meets us there before either of us commits.
- *	4. Only then is the insertion confirmed.
- * Where the fast table is not to be had the claim goes into the record at once, by the same kind of insertion.
- * What the fast table says is never more than "somebody is at work": losing it costs speed, not correctness.
+ * The record is probed, state.c decides, and what is to be written is written: a fresh claim by place.c, any other
+ * by compare-and-swap on the version that was judged.  When something has moved meanwhile, all of it is done again.
  */
 #include "compat.h"
 
@@ -20,31 +12,26 @@
 
 #include "acquire.h"
 #include "alert.h"
-#include "guc.h"
+#include "guard.h"
+#include "place.h"
+#include "wait.h"
 #include "xact.h"
 
 PG_FUNCTION_INFO_V1(idem_acquire);
 PG_FUNCTION_INFO_V1(idem_acquire_direct);
 
-/* What one try came to. */
-typedef enum Step
-{
-	STEP_ANSWERED,				/* the answer is there */
-	STEP_AGAIN,					/* something moved meanwhile: probe again */
-	STEP_ELSEWHERE				/* the fast table cannot take the claim: the record must */
-} Step;
-
 /* ----- answers ----- */
 
-/* Somebody is at work: here is what their row says, where there is one. */
+/* Somebody is at work: here is what their row says, where there is one; rival: their transaction, if it is open. */
 static Step
-answer_in_flight(Request *request, TupleTableSlot *row, Answer *answer)
+answer_in_flight(Request *request, TupleTableSlot *row, TransactionId rival, Answer *answer)
 {
 	Claim		claim;
 
 	answer_init(answer, OUTCOME_IN_FLIGHT, request->scope, request->subject);
 	answer->has_key = true;
 	answer->key = request->key;
+	answer->rival = rival;
 	if (row != NULL && !TupIsNull(row))
 	{
 		record_read(row, &claim);
@@ -73,7 +60,9 @@ answer_own(Request *request, Store *store, Answer *answer)
 	record_read(store->found, &claim);
 	if (request->owner_given && memcmp(claim.owner_hash, request->owner_hash, SHA256_LENGTH) == 0)
 		return answer_granted(request, &claim, true, answer);
-	return answer_in_flight(request, store->found, answer);
+	(void) answer_in_flight(request, store->found, InvalidTransactionId, answer);
+	answer->is_own = true;
+	return STEP_ANSWERED;
 }
 
 static Step
@@ -149,12 +138,11 @@ grant(Request *request, Claim *claim, int32 attempt, TimestampTz now)
 	claim->lease_until = time_after(now, request->policy->in_flight_ttl);
 	claim->retained_until = DT_NOEND;
 	claim->finished_at = DT_NOEND;
-	claim->reconciled_at = DT_NOEND;
 	memcpy(claim->owner_hash, request->owner_hash, SHA256_LENGTH);
 	claim->holder = request->holder;
 	claim->trace_id = request->trace_id;
 	claim->result = NULL;
-	claim->result_ref = claim->reconciled_by = claim->reconcile_note = (Span) {NULL, 0};
+	claim->result_ref = (Span) {NULL, 0};
 }
 
 /* A first attempt's claim. */
@@ -169,108 +157,34 @@ fresh_claim(Request *request, Claim *claim, TimestampTz now)
 	memcpy(claim->param_hash, request->param_hash, SHA256_LENGTH);
 	claim->downstream = request->policy->downstream;
 	claim->expires_at = request->expires_at;
+	claim->reconciled_at = DT_NOEND;
 	grant(request, claim, 1, now);
 }
 
-static void
-note_open(Request *request, Place place, ItemPointer tid, const Claim *claim)
-{
-	xact_put(&request->key, place, tid, claim->downstream == DOWNSTREAM_LOCAL);
-}
-
-/* A rival in the fast table: wait out an insertion that is not confirmed, else they are at work. */
 static Step
-meet_fast_rival(Request *request, Store *fast, Answer *answer)
+answer_rival(Request *request, const Rival *rival, Answer *answer)
 {
-	Sighting	sighting;
-
-	store_find(fast, &request->key, &sighting);
-	if (sighting.rival_speculation != 0)
-	{
-		store_await_insertion(sighting.rival, sighting.rival_speculation);
-		return STEP_AGAIN;
-	}
-	if (TransactionIdIsValid(sighting.rival))
-		return answer_in_flight(request, sighting.rival_inserts ? fast->rival : fast->found, answer);
-
-	/* a row that no open transaction holds is no claim, but it keeps ours out */
-	return sighting.found ? STEP_ELSEWHERE : STEP_AGAIN;
-}
-
-/* Put a fresh claim into the fast table. */
-static Step
-claim_fast(Request *request, Store *fast, Store *record, const Claim *claim, Answer *answer)
-{
-	Sighting	sighting;
-	ItemPointerData tid;
-
-	record_write(claim, store_row(fast));
-	if (!store_insert_speculative(fast, &tid))
-		return meet_fast_rival(request, fast, answer);
-	store_find(record, &request->key, &sighting);
-	if (sighting.found || TransactionIdIsValid(sighting.rival))
-	{
-		store_withdraw(fast);
-		return STEP_AGAIN;
-	}
-	store_confirm(fast);
-	note_open(request, PLACE_FAST, &tid, claim);
-	return answer_granted(request, claim, false, answer);
-}
-
-/* The fast table takes no claim, but may still tell of one. */
-static Step
-ask_fast(Request *request, Store *fast, Answer *answer)
-{
-	Sighting	sighting;
-
-	store_find(fast, &request->key, &sighting);
-	if (!TransactionIdIsValid(sighting.rival))
-		return STEP_ELSEWHERE;
-	return meet_fast_rival(request, fast, answer);
-}
-
-static Step
-try_fast(Request *request, Store *record, const Claim *claim, Answer *answer)
-{
-	Store		fast;
-	Step		step;
-
-	if (!store_open(&fast, TABLE_FAST, guc_fast_path ? RowExclusiveLock : AccessShareLock, true))
-		return STEP_ELSEWHERE;
-	if (guc_fast_path)
-		step = claim_fast(request, &fast, record, claim, answer);
-	else
-		step = ask_fast(request, &fast, answer);
-	store_close(&fast);
-	return step;
-}
-
-/* Put a fresh claim into the record: the slower way, and as safe. */
-static Step
-claim_record(Request *request, Store *record, const Claim *claim, Answer *answer)
-{
-	ItemPointerData tid;
-
-	record_write(claim, store_row(record));
-	if (!store_insert_speculative(record, &tid))
-		return STEP_AGAIN;
-	store_confirm(record);
-	note_open(request, PLACE_RECORD, &tid, claim);
-	return answer_granted(request, claim, false, answer);
+	answer_init(answer, OUTCOME_IN_FLIGHT, request->scope, request->subject);
+	answer->has_key = true;
+	answer->key = request->key;
+	answer->rival = rival->xid;
+	if (rival->has_claim)
+		answer_add_claim(answer, &rival->claim);
+	return STEP_ANSWERED;
 }
 
 static Step
 start(Request *request, Store *record, TimestampTz now, Answer *answer)
 {
 	Claim		claim;
+	Rival		rival = {0};
 	Step		step;
 
 	fresh_claim(request, &claim, now);
-	step = try_fast(request, record, &claim, answer);
-	if (step == STEP_ELSEWHERE)
-		step = claim_record(request, record, &claim, answer);
-	return step;
+	step = place_claim(&claim, record, &rival);
+	if (step == STEP_ANSWERED)
+		return answer_rival(request, &rival, answer);
+	return step == STEP_ON ? answer_granted(request, &claim, false, answer) : step;
 }
 
 static void
@@ -305,11 +219,13 @@ resume(Request *request, Store *record, Sighting *sighting, const Claim *before,
 		case UPDATE_MOVED:
 			return STEP_AGAIN;
 		case UPDATE_BUSY:
-			return answer_in_flight(request, record->found, answer);
+			return answer_in_flight(request, record->found, InvalidTransactionId, answer);
 		case UPDATE_DONE:
 			break;
 	}
-	note_open(request, PLACE_RECORD, &sighting->tid, &claim);
+	xact_put(&request->key, PLACE_RECORD, &record->row->tts_tid,
+			 claim.downstream == DOWNSTREAM_LOCAL ? SPOT_LOCAL : SPOT_PLAIN);
+	xact_changed(&request->key);
 	if (action == ACTION_TAKE_OVER)
 		tell_of_takeover(request, before);
 	return answer_granted(request, &claim, false, answer);
@@ -324,6 +240,9 @@ same_parameters(Request *request, const Claim *claim)
 	const MaterialPart *part;
 	uint8		hash[SHA256_LENGTH];
 
+	/* a content key is made from the parameters, whatever lists they were read under */
+	if (request->door == DOOR_CONTENT)
+		return true;
 	if (claim->policy_version == request->version)
 		return memcmp(claim->param_hash, request->param_hash, SHA256_LENGTH) == 0;
 	return request->door == DOOR_CLIENT &&
@@ -383,6 +302,7 @@ meet_record(Request *request, Store *record, Sighting *sighting, TimestampTz now
 	Claim		claim;
 	Decision	decision;
 	unsigned	facts;
+	Step		step;
 
 	record_read(record->found, &claim);
 	facts = claim_facts(&claim, now, request->owner_given ? request->owner_hash : NULL);
@@ -395,7 +315,7 @@ meet_record(Request *request, Store *record, Sighting *sighting, TimestampTz now
 		claim_require_serializable(sighting);
 	if (TransactionIdIsValid(sighting->rival) &&
 		decision.outcome != OUTCOME_DONE && decision.outcome != OUTCOME_FAILED)
-		return answer_in_flight(request, record->found, answer);
+		return answer_in_flight(request, record->found, sighting->rival, answer);
 	switch (decision.action)
 	{
 		case ACTION_REFUSE_TOKEN:
@@ -405,6 +325,9 @@ meet_record(Request *request, Store *record, Sighting *sighting, TimestampTz now
 		case ACTION_CONTINUE:
 		case ACTION_TAKE_OVER:
 			require_grant(request, sighting);
+			step = guard_pass(request, answer);
+			if (step != STEP_ON)
+				return step;
 			return resume(request, record, sighting, &claim, decision.action, now, answer);
 		default:
 			return answer_standing(request, &claim, decision.outcome, answer);
@@ -415,19 +338,16 @@ meet_record(Request *request, Store *record, Sighting *sighting, TimestampTz now
 static Step
 look_for_rival(Request *request, Store *record, Answer *answer)
 {
-	Store		fast;
+	Rival		rival = {0};
 	Sighting	sighting;
-	Step		step = STEP_ELSEWHERE;
+	Step		step = find_fast_rival(&request->key, &rival);
 
-	if (!RecoveryInProgress() && store_open(&fast, TABLE_FAST, AccessShareLock, true))
-	{
-		step = ask_fast(request, &fast, answer);
-		store_close(&fast);
-	}
-	if (step != STEP_ELSEWHERE)
+	if (step == STEP_ANSWERED)
+		return answer_rival(request, &rival, answer);
+	if (step == STEP_AGAIN)
 		return step;
 	store_find(record, &request->key, &sighting);
-	return sighting.found || TransactionIdIsValid(sighting.rival) ? STEP_AGAIN : STEP_ELSEWHERE;
+	return sighting.found || TransactionIdIsValid(sighting.rival) ? STEP_AGAIN : STEP_ON;
 }
 
 /* Nothing in force. */
@@ -436,6 +356,7 @@ meet_nothing(Request *request, Store *record, Sighting *sighting, TimestampTz no
 {
 	unsigned	facts = now >= request->expires_at ? FACT_EXPIRED : 0;
 	Decision	decision = state_decide(STATE_NONE, EVENT_ACQUIRE, facts);
+	Step		step;
 
 	if (sighting->rival_speculation != 0)
 	{
@@ -443,12 +364,11 @@ meet_nothing(Request *request, Store *record, Sighting *sighting, TimestampTz no
 		return STEP_AGAIN;
 	}
 	if (TransactionIdIsValid(sighting->rival))
-		return answer_in_flight(request, sighting->rival_inserts ? record->rival : NULL, answer);
+		return answer_in_flight(request, sighting->rival_inserts ? record->rival : NULL, sighting->rival, answer);
 	if (decision.action == ACTION_KEEP || !grant_is_possible(request))
 	{
-		Step		step = look_for_rival(request, record, answer);
-
-		if (step != STEP_ELSEWHERE)
+		step = look_for_rival(request, record, answer);
+		if (step != STEP_ON)
 			return step;
 		if (decision.action == ACTION_KEEP)
 		{
@@ -457,7 +377,8 @@ meet_nothing(Request *request, Store *record, Sighting *sighting, TimestampTz no
 		}
 	}
 	require_grant(request, sighting);
-	return start(request, record, now, answer);
+	step = guard_pass(request, answer);
+	return step == STEP_ON ? start(request, record, now, answer) : step;
 }
 
 /* One try: probe, decide, act. */
@@ -490,8 +411,22 @@ try_acquire(Request *request, Answer *answer)
 void
 acquire(Request *request, Answer *answer)
 {
-	while (try_acquire(request, answer) == STEP_AGAIN)
-		CHECK_FOR_INTERRUPTS();
+	bool		waited = false;
+	Wait		wait;
+
+	wait_begin(&wait, request->wait);
+	for (;;)
+	{
+		while (try_acquire(request, answer) == STEP_AGAIN)
+			CHECK_FOR_INTERRUPTS();
+		if (answer->outcome != OUTCOME_IN_FLIGHT || !wait_for_change(&wait, answer))
+			break;
+		waited = true;
+		policy_begin();
+		request->policy = policy_of(request->scope.data, request->scope.length);
+	}
+	wait_end(&wait);
+	answer->joined = waited && answer->outcome != OUTCOME_ACQUIRED;
 }
 
 /* ----- SQL ----- */

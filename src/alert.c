@@ -18,6 +18,8 @@
 #include "alert.h"
 #include "record.h"
 
+PG_FUNCTION_INFO_V1(idem_alert_stuck);
+
 #define LOGGED_DETAIL_LENGTH 1024	/* bytes */
 
 enum
@@ -280,4 +282,22 @@ alert_raise(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject, cons
 
 	write_line(&kinds[kind], key, scope, subject, document);
 	count_in_row(kind, key, scope, subject, document);
+}
+
+/*
+ * idem_alert_stuck(key uuid, scope text, subject text, holder text, attempt int) RETURNS void
+ *
+ * For idem_maintain(), which has found the claim.
+ */
+Datum
+idem_alert_stuck(PG_FUNCTION_ARGS)
+{
+	AlertDetail detail = {.call = "idem_maintain()"};
+
+	detail.holder = args_optional_label(fcinfo, 3, "holder");
+	if (!PG_ARGISNULL(4))
+		detail.attempt = PG_GETARG_INT32(4);
+	alert_raise(ALERT_STUCK, args_uuid(fcinfo, 0, "key"), args_label(fcinfo, 1, "scope"),
+				args_label(fcinfo, 2, "subject"), &detail);
+	PG_RETURN_VOID();
 }

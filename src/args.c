@@ -8,6 +8,7 @@
 
 #include "access/detoast.h"
 #include "common/int.h"
+#include "parser/scansup.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -81,6 +82,32 @@ args_jsonb(FunctionCallInfo fcinfo, int n, const char *name)
 	if (PG_ARGISNULL(n))
 		refuse_null(name);
 	return PG_GETARG_JSONB_P(n);
+}
+
+/*
+ * args_note: argument n, a text of 1 to NOTE_MAX_LENGTH bytes that are not all white space.  Raises 22004 where
+ * it is null, 22023 where it is blank or too long.
+ */
+Span
+args_note(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	Span		note;
+
+	if (PG_ARGISNULL(n))
+		refuse_null(name);
+	if (toast_raw_datum_size(PG_GETARG_DATUM(n)) - VARHDRSZ > NOTE_MAX_LENGTH)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"%s\" is too long", name),
+				 errhint("Give it at most %d bytes.", NOTE_MAX_LENGTH)));
+	note = fetch_text(fcinfo, n);
+	for (size_t i = 0; i < note.length; i++)
+		if (!scanner_isspace(note.data[i]))
+			return note;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("argument \"%s\" must not be blank", name),
+			 errhint("Say why, for whoever looks later.")));
 }
 
 /*

@@ -14,6 +14,7 @@
 
 #define LABEL_MAX_LENGTH 255	/* bytes: subject, scope, holder, trace_id, client key, step */
 #define RESULT_REF_MAX_LENGTH 1024	/* bytes */
+#define NOTE_MAX_LENGTH 4096	/* bytes */
 
 /* Some bytes of text, not terminated; data is NULL where the argument was null. */
 typedef struct Span
@@ -30,6 +31,9 @@ extern Span args_text(FunctionCallInfo fcinfo, int n);
 
 extern Jsonb *args_params(FunctionCallInfo fcinfo, int n);
 extern Jsonb *args_jsonb(FunctionCallInfo fcinfo, int n, const char *name);
+
+/* A required text of at most NOTE_MAX_LENGTH bytes, with something in it but white space. */
+extern Span args_note(FunctionCallInfo fcinfo, int n, const char *name);
 
 /* A reference to a result, at most RESULT_REF_MAX_LENGTH bytes; NULL data for a null argument. */
 extern Span args_result_ref(FunctionCallInfo fcinfo, int n);

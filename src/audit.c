@@ -9,6 +9,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_type_d.h"
 #include "funcapi.h"
+#include "storage/procarray.h"
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -55,6 +56,16 @@ put_row(ReturnSetInfo *result, const Claim *claim, TransactionId xid)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+/* Has its own transaction, still open, deleted the row again, having finished or moved the claim? */
+static bool
+is_gone(TupleTableSlot *row)
+{
+	bool		isnull;
+	TransactionId xmax = DatumGetTransactionId(slot_getsysattr(row, MaxTransactionIdAttributeNumber, &isnull));
+
+	return TransactionIdIsValid(xmax) && TransactionIdIsInProgress(xmax);
+}
+
 /* One version that a scan under the dirty snapshot gave: is it an open transaction's claim? */
 static void
 put_if_uncommitted(ReturnSetInfo *result, TupleTableSlot *row, SnapshotData *dirty)
@@ -73,7 +84,7 @@ put_if_uncommitted(ReturnSetInfo *result, TupleTableSlot *row, SnapshotData *dir
 			return;
 	}
 	record_read(row, &claim);
-	if (claim.state == STATE_IN_FLIGHT && !claim.is_guard)
+	if (claim.state == STATE_IN_FLIGHT && !claim.is_guard && !is_gone(row))
 		put_row(result, &claim, SubTransGetTopmostTransaction(xmin));
 }
 

@@ -30,6 +30,8 @@ typedef struct Answer
 	TimestampTz finished_at;
 	TimestampTz retained_until;
 	Span		trace_id;
+	bool		is_own;			/* in flight: by this very transaction */
+	TransactionId rival;		/* in flight: by this open transaction; invalid: a committed claim */
 } Answer;
 
 /* An answer that says no more than its outcome and the caller's own scope and subject. */
@@ -59,6 +61,9 @@ extern TimestampTz claim_retention(const Claim *claim, TimestampTz now);
 
 /* SHA-256 of an owner token. */
 extern void owner_hash(const pg_uuid_t *owner, uint8 hash[SHA256_LENGTH]);
+
+/* Commit a claim for its holder, as idem_commit() does. */
+extern Ack	claim_commit(const pg_uuid_t *key, const uint8 *owner_hash, Jsonb *result);
 
 /* Raise 40001 for a grant or an update that this transaction's own snapshot knows nothing of. */
 extern void claim_require_serializable(const Sighting *sighting);

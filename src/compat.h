@@ -15,9 +15,11 @@
 #include "access/genam.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/pg_proc_d.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "utils/acl.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #if PG_VERSION_NUM >= 160000
@@ -86,6 +88,17 @@ update_indexes(ResultRelInfo *result_rel, TupleTableSlot *row, EState *estate, I
 #else
 	if (indexes)
 		list_free(ExecInsertIndexTuples(result_rel, row, estate, true, false, NULL, NIL));
+#endif
+}
+
+/* May a role call a function? */
+static inline AclResult
+may_execute(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE);
+#else
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE);
 #endif
 }
 

@@ -1,5 +1,5 @@
 /*
- * finish.c: idem_commit, idem_fail, idem_release, idem_renew.
+ * finish.c: idem_commit, idem_fail, idem_release, idem_renew, and an operator's idem_reconcile.
  *
  * A claim of this transaction that is still in the fast table is finished by one insert into the record; any other
  * by an update of the record it left there, compare-and-swap on the version that was judged.  Who does not hold
@@ -24,18 +24,28 @@ PG_FUNCTION_INFO_V1(idem_commit);
 PG_FUNCTION_INFO_V1(idem_fail);
 PG_FUNCTION_INFO_V1(idem_release);
 PG_FUNCTION_INFO_V1(idem_renew);
+PG_FUNCTION_INFO_V1(idem_reconcile);
 
-/* One call by who says to hold a grant. */
+/* One call, by who says to hold a grant or by an operator. */
 typedef struct Call
 {
 	const char *function;		/* the SQL function's name, for messages */
 	Event		event;
 	pg_uuid_t	key;
-	uint8		owner_hash[SHA256_LENGTH];
+	uint8		owner_hash[SHA256_LENGTH];	/* of no meaning for a verdict */
 	Jsonb	   *result;			/* or reason; NULL: none */
 	Span		result_ref;
 	int64		lease;			/* renew, in microseconds; 0: the scope's */
+	Span		note;			/* verdict: why */
+	bool		forced;			/* verdict: even if the lease still runs */
 } Call;
+
+static bool
+is_verdict(const Call *call)
+{
+	return call->event == EVENT_VERDICT_DONE || call->event == EVENT_VERDICT_FAILED ||
+		call->event == EVENT_VERDICT_RETRY;
+}
 
 static bool
 same_jsonb(struct varlena *stored, Jsonb *given)
@@ -75,6 +85,14 @@ apply(Claim *claim, const Call *call, const Decision *decision, TimestampTz now)
 	claim->retained_until = claim_retention(claim, now);
 	claim->result = (struct varlena *) call->result;
 	claim->result_ref = call->result_ref;
+	if (is_verdict(call))
+	{
+		const char *role = GetUserNameFromId(GetUserId(), false);
+
+		claim->reconciled_at = now;
+		claim->reconciled_by = (Span) {role, strlen(role)};
+		claim->reconcile_note = call->note;
+	}
 }
 
 /* The caller is not who holds the grant: keep what it brought. */
@@ -91,26 +109,53 @@ keep_evidence(const Call *call, const Claim *claim)
 	alert_raise(ALERT_NOT_OWNER, &call->key, span_copy(claim->scope), span_copy(claim->subject), &detail);
 }
 
+/* A release or a verdict is for the record of who looks later. */
 static void
-tell_of_release(const Call *call, const Claim *claim)
+tell_of(AlertKind kind, const Call *call, const Claim *claim)
 {
 	AlertDetail detail = {
 		.call = call->function,
 		.holder = span_copy(claim->holder),
-		.attempt = claim->attempt
+		.attempt = claim->attempt,
+		.result = (struct varlena *) call->result,
+		.result_ref = call->result_ref,
+		.note = call->note
 	};
 
-	alert_raise(ALERT_RELEASED, &call->key, span_copy(claim->scope), span_copy(claim->subject), &detail);
+	alert_raise(kind, &call->key, span_copy(claim->scope), span_copy(claim->subject), &detail);
+}
+
+/* Did a verdict end the grant?  Then its holder holds it no longer. */
+static bool
+ended_by_verdict(const Claim *claim)
+{
+	return claim->state != STATE_IN_FLIGHT && claim->reconciled_at != DT_NOEND &&
+		claim->reconciled_at == claim->finished_at;
 }
 
 static Decision
 decide(const Call *call, const Claim *claim, TimestampTz now)
 {
-	unsigned	facts = claim_facts(claim, now, call->owner_hash);
+	const uint8 *owner = is_verdict(call) || ended_by_verdict(claim) ? NULL : call->owner_hash;
+	unsigned	facts = claim_facts(claim, now, owner);
 
+	if (call->forced)
+		facts |= FACT_FORCED;
 	if (same_jsonb(claim->result, call->result) && span_equal(claim->result_ref, call->result_ref))
 		facts |= FACT_SAME_RESULT;
 	return state_decide(claim->state, call->event, facts);
+}
+
+static SpotKind
+spot_kind(const Claim *claim)
+{
+	return claim->downstream == DOWNSTREAM_LOCAL ? SPOT_LOCAL : SPOT_PLAIN;
+}
+
+static Place
+place_after(const Decision *decision)
+{
+	return decision->next == STATE_DONE ? PLACE_DONE : PLACE_NONE;
 }
 
 /* ----- this transaction's own claim, in the fast table ----- */
@@ -134,7 +179,7 @@ finish_fast(const Call *call, Store *fast, ItemPointer tid, Claim *claim, const 
 	}
 	else if (!store_delete(fast, tid))
 		claim_vanished();
-	xact_put(&call->key, PLACE_NONE, NULL, false);
+	xact_put(&call->key, place_after(decision), NULL, SPOT_PLAIN);
 }
 
 static void
@@ -145,7 +190,7 @@ renew_fast(const Call *call, Store *fast, ItemPointer tid, Claim *claim, const D
 	record_write(claim, store_row(fast));
 	if (store_update(fast, tid, true) != UPDATE_DONE)
 		claim_vanished();
-	xact_put(&call->key, PLACE_FAST, &fast->row->tts_tid, claim->downstream == DOWNSTREAM_LOCAL);
+	xact_put(&call->key, PLACE_FAST, &fast->row->tts_tid, spot_kind(claim));
 }
 
 static Ack
@@ -177,13 +222,25 @@ static void
 note_change(const Call *call, Place place, const Claim *claim, const Decision *decision, ItemPointer tid)
 {
 	if (place == PLACE_NONE)
-		xact_must_flush();
+		xact_changed(&call->key);
 	else if (decision->action == ACTION_EXTEND)
-		xact_put(&call->key, PLACE_RECORD, tid, claim->downstream == DOWNSTREAM_LOCAL);
+		xact_put(&call->key, PLACE_RECORD, tid, spot_kind(claim));
 	else
-		xact_put(&call->key, PLACE_NONE, NULL, false);
-	if (decision->action == ACTION_RELEASE)
-		tell_of_release(call, claim);
+		xact_put(&call->key, place_after(decision), NULL, SPOT_PLAIN);
+	if (is_verdict(call))
+		tell_of(ALERT_RECONCILED, call, claim);
+	else if (decision->action == ACTION_RELEASE)
+		tell_of(ALERT_RELEASED, call, claim);
+}
+
+static void
+refuse_verdict(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the claim's lease still runs"),
+			 errdetail("Its holder may be at work, and report a result of its own."),
+			 errhint("Wait until the lease is over, or pass force => true where the holder is certainly gone.")));
 }
 
 /* Write the decision; false where the version has moved meanwhile. */
@@ -233,6 +290,8 @@ try_record(const Call *call, Ack *ack)
 			XactLockTableWait(sighting.rival, NULL, NULL, XLTW_None);
 			return false;
 		}
+		if (decision.action == ACTION_REFUSE_VERDICT)
+			refuse_verdict();
 		if (decision.action != ACTION_KEEP)
 			settled = change_record(call, &record, &sighting, &claim, &decision, now);
 		else if (decision.ack == ACK_NOT_OWNER)
@@ -249,11 +308,20 @@ call_claim(const Call *call)
 	ItemPointerData tid;
 	Ack			ack;
 
-	if (xact_place(&call->key, &tid) == PLACE_FAST)
+	if (xact_place(&call->key, &tid) == PLACE_FAST && !is_verdict(call))
 		return call_fast(call, &tid);
 	while (!try_record(call, &ack))
 		CHECK_FOR_INTERRUPTS();
 	return ack;
+}
+
+Ack
+claim_commit(const pg_uuid_t *key, const uint8 *owner, Jsonb *result)
+{
+	Call		call = {.function = "idem_execute()", .event = EVENT_COMMIT, .key = *key, .result = result};
+
+	memcpy(call.owner_hash, owner, SHA256_LENGTH);
+	return call_claim(&call);
 }
 
 /* ----- SQL ----- */
@@ -327,5 +395,47 @@ idem_renew(PG_FUNCTION_ARGS)
 	read_key_and_owner(fcinfo, &call, "idem_renew()", EVENT_RENEW);
 	if (!PG_ARGISNULL(2))
 		call.lease = args_interval(fcinfo, 2, "lease", false);
+	return ack_datum(call_claim(&call));
+}
+
+static Event
+verdict_event(Span verdict)
+{
+	static const struct
+	{
+		const char *name;
+		Event		event;
+	}			verdicts[] = {
+		{"DONE", EVENT_VERDICT_DONE},
+		{"FAILED", EVENT_VERDICT_FAILED},
+		{"RETRY", EVENT_VERDICT_RETRY}
+	};
+
+	for (size_t i = 0; i < lengthof(verdicts); i++)
+		if (span_equal(verdict, (Span) {verdicts[i].name, strlen(verdicts[i].name)}))
+			return verdicts[i].event;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unknown verdict"),
+			 errhint("A verdict is DONE, FAILED or RETRY.")));
+}
+
+/*
+ * idem_reconcile(key uuid, verdict text, note text, result jsonb DEFAULT NULL, result_ref text DEFAULT NULL,
+ *		force boolean DEFAULT false) RETURNS idem_ack
+ */
+Datum
+idem_reconcile(PG_FUNCTION_ARGS)
+{
+	Call		call = {.function = "idem_reconcile()"};
+
+	policy_begin();
+	call.key = *args_uuid(fcinfo, 0, "key");
+	call.event = verdict_event(args_label(fcinfo, 1, "verdict"));
+	call.note = args_note(fcinfo, 2, "note");
+	if (!PG_ARGISNULL(3))
+		call.result = PG_GETARG_JSONB_P(3);
+	call.result_ref = args_result_ref(fcinfo, 4);
+	call.forced = args_bool(fcinfo, 5, "force");
 	return ack_datum(call_claim(&call));
 }

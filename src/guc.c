@@ -3,16 +3,29 @@
  */
 #include "compat.h"
 
+#include "datatype/timestamp.h"
 #include "utils/guc.h"
 
 #include "guc.h"
 
+int			guc_alert_retention = 90 * SECS_PER_DAY;
 bool		guc_fast_path = true;
 int			guc_max_clock_skew = 5000;
 
 void
 guc_define(void)
 {
+	DefineCustomIntVariable("idem.alert_retention",
+							"How long an alert is kept after it was last raised.",
+							"Older ones are deleted by idem_maintain().",
+							&guc_alert_retention,
+							90 * SECS_PER_DAY,
+							60,
+							INT_MAX,
+							PGC_SIGHUP,
+							GUC_UNIT_S,
+							NULL, NULL, NULL);
+
 	DefineCustomBoolVariable("idem.fast_path",
 							 "Lets new claims start in the unlogged table.",
 							 "When off, every claim is written to the record table at once: slower, and just as correct.",

@@ -4,6 +4,9 @@
 #ifndef IDEM_GUC_H
 #define IDEM_GUC_H
 
+/* idem.alert_retention, in seconds */
+extern int	guc_alert_retention;
+
 /* idem.fast_path: may new claims start in the unlogged table? */
 extern bool guc_fast_path;
 

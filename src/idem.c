@@ -4,8 +4,10 @@
 #include "compat.h"
 
 #include "fmgr.h"
+#include "miscadmin.h"
 
 #include "guc.h"
+#include "wait.h"
 #include "xact.h"
 
 PG_MODULE_MAGIC;
@@ -17,4 +19,6 @@ _PG_init(void)
 {
 	guc_define();
 	xact_register();
+	if (process_shared_preload_libraries_in_progress)
+		wait_request_memory();
 }

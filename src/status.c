@@ -14,6 +14,7 @@
 #include "alert.h"
 #include "policy.h"
 #include "status.h"
+#include "wait.h"
 #include "xact.h"
 
 PG_FUNCTION_INFO_V1(idem_status);
@@ -21,7 +22,7 @@ PG_FUNCTION_INFO_V1(idem_status_key);
 
 /* The open claim of a row, in flight whatever its lease: its transaction is still open. */
 static void
-answer_open(Answer *answer, TupleTableSlot *row)
+answer_open(Answer *answer, TupleTableSlot *row, TransactionId rival)
 {
 	Claim		claim;
 
@@ -29,6 +30,8 @@ answer_open(Answer *answer, TupleTableSlot *row)
 	answer_init(answer, OUTCOME_IN_FLIGHT, span_copy(claim.scope), span_copy(claim.subject));
 	if (claim.is_guard)
 		answer->outcome = OUTCOME_NONE;
+	answer->rival = rival;
+	answer->is_own = !TransactionIdIsValid(rival);
 	answer_add_claim(answer, &claim);
 }
 
@@ -46,7 +49,7 @@ look_up_fast(const pg_uuid_t *key, Answer *answer)
 	store_find(&fast, key, &sighting);
 	claimed = sighting.found || (TransactionIdIsValid(sighting.rival) && sighting.rival_inserts);
 	if (claimed)
-		answer_open(answer, sighting.found ? fast.found : fast.rival);
+		answer_open(answer, sighting.found ? fast.found : fast.rival, sighting.rival);
 	store_close(&fast);
 	return claimed;
 }
@@ -69,7 +72,10 @@ answer_committed(Answer *answer, TupleTableSlot *row, TimestampTz expires_at)
 	if (claim.is_guard)
 		answer->outcome = OUTCOME_NONE;
 	else if (xact_place(&claim.key, &tid) == PLACE_RECORD)
+	{
 		answer->outcome = OUTCOME_IN_FLIGHT;
+		answer->is_own = true;
+	}
 	answer_add_claim(answer, &claim);
 }
 
@@ -100,10 +106,40 @@ look_up_record(const pg_uuid_t *key, TimestampTz expires_at, Answer *answer)
 	if (rival_goes_first(&sighting, known ? answer->outcome : OUTCOME_NONE))
 	{
 		known = true;
-		answer_open(answer, sighting.rival_inserts ? record.rival : record.found);
+		answer_open(answer, sighting.rival_inserts ? record.rival : record.found, sighting.rival);
 	}
 	store_close(&record);
 	return known;
+}
+
+/* What one table says of a guard row, committed or in the making. */
+static bool
+guarded_operation_in(IdemTable table, const pg_uuid_t *guard, pg_uuid_t *operation)
+{
+	Store		store;
+	Sighting	sighting;
+	Claim		claim;
+	bool		known;
+
+	if (!store_open(&store, table, AccessShareLock, table == TABLE_FAST))
+		return false;
+	store_find(&store, guard, &sighting);
+	known = sighting.found || sighting.rival_inserts;
+	if (known)
+	{
+		record_read(sighting.found ? store.found : store.rival, &claim);
+		known = claim.is_guard;
+		*operation = claim.operation;
+	}
+	store_close(&store);
+	return known;
+}
+
+bool
+claim_guarded_operation(const pg_uuid_t *guard, pg_uuid_t *operation)
+{
+	return (!RecoveryInProgress() && guarded_operation_in(TABLE_FAST, guard, operation)) ||
+		guarded_operation_in(TABLE_RECORD, guard, operation);
 }
 
 void
@@ -123,11 +159,32 @@ claim_look_up(const pg_uuid_t *key, TimestampTz expires_at, Answer *answer)
 					(Span) {NULL, 0}, (Span) {NULL, 0});
 }
 
+/* The same, waiting while it is in flight. */
+static void
+look_up_waiting(const pg_uuid_t *key, Span subject, TimestampTz expires_at, int64 microseconds, Answer *answer)
+{
+	bool		waited = false;
+	Wait		wait;
+
+	wait_begin(&wait, microseconds);
+	for (;;)
+	{
+		claim_look_up(key, expires_at, answer);
+		if (answer->outcome != OUTCOME_IN_FLIGHT || !span_equal(answer->subject, subject) ||
+			!wait_for_change(&wait, answer))
+			break;
+		waited = true;
+		policy_begin();
+	}
+	wait_end(&wait);
+	answer->joined = waited;
+}
+
 /* The same, as the caller may see it: the subject's own operation, or none. */
 static void
-look_up_for(const pg_uuid_t *key, Span scope, Span subject, TimestampTz expires_at, Answer *answer)
+look_up_for(const pg_uuid_t *key, Span scope, Span subject, TimestampTz expires_at, int64 wait, Answer *answer)
 {
-	claim_look_up(key, expires_at, answer);
+	look_up_waiting(key, subject, expires_at, wait, answer);
 	if (answer->subject.data != NULL && !span_equal(answer->subject, subject))
 		answer_init(answer, RecoveryInProgress() ? OUTCOME_UNKNOWN : OUTCOME_NONE, scope, subject);
 	if (answer->scope.data == NULL)
@@ -148,12 +205,13 @@ idem_status(PG_FUNCTION_ARGS)
 	Span		subject;
 	Fingerprint fingerprint;
 	const MaterialPart *part;
+	int64		wait;
 	Answer		answer;
 
 	policy_begin();
 	token = args_text(fcinfo, 0);
 	subject = args_label(fcinfo, 1, "subject");
-	(void) args_interval(fcinfo, 2, "wait", true);
+	wait = args_interval(fcinfo, 2, "wait", true);
 	answer_init(&answer, OUTCOME_INVALID, none, subject);
 	if (!fingerprint_read(token, &fingerprint))
 		PG_RETURN_DATUM(answer_datum(&answer));
@@ -168,7 +226,7 @@ idem_status(PG_FUNCTION_ARGS)
 	}
 	else if (policy_version(fingerprint.version, &part))
 		look_up_for(&fingerprint.nonce, (Span) {fingerprint.scope, fingerprint.scope_length}, subject,
-					fingerprint_expiry(&fingerprint), &answer);
+					fingerprint_expiry(&fingerprint), wait, &answer);
 	PG_RETURN_DATUM(answer_datum(&answer));
 }
 
@@ -183,12 +241,13 @@ idem_status_key(PG_FUNCTION_ARGS)
 	Span		none = {NULL, 0};
 	pg_uuid_t  *key;
 	Span		subject;
+	int64		wait;
 	Answer		answer;
 
 	policy_begin();
 	key = args_uuid(fcinfo, 0, "key");
 	subject = args_label(fcinfo, 1, "subject");
-	(void) args_interval(fcinfo, 2, "wait", true);
-	look_up_for(key, none, subject, DT_NOEND, &answer);
+	wait = args_interval(fcinfo, 2, "wait", true);
+	look_up_for(key, none, subject, DT_NOEND, wait, &answer);
 	PG_RETURN_DATUM(answer_datum(&answer));
 }

@@ -365,18 +365,30 @@ store_await_insertion(TransactionId rival, uint32 speculation)
 	SpeculativeInsertionWait(rival, speculation);
 }
 
-/* Lock the version at tid without waiting. */
-static UpdateResult
-lock_version(Store *store, ItemPointer tid)
+static TM_Result
+lock_version(Store *store, ItemPointer tid, LockTupleMode mode, LockWaitPolicy policy)
 {
 	TupleTableSlot *slot = table_slot_create(store->relation, NULL);
 	TM_FailureData failure;
 	TM_Result	result;
 
 	result = table_tuple_lock(store->relation, tid, SnapshotAny, slot, GetCurrentCommandId(true),
-							  LockTupleNoKeyExclusive, LockWaitSkip, 0, &failure);
+							  mode, policy, 0, &failure);
 	ExecDropSingleTupleTableSlot(slot);
-	switch (result)
+	return result;
+}
+
+bool
+store_lock_shared(Store *store, ItemPointer tid)
+{
+	return lock_version(store, tid, LockTupleShare, LockWaitBlock) == TM_Ok;
+}
+
+/* Lock the version at tid for an update, without waiting. */
+static UpdateResult
+lock_for_update(Store *store, ItemPointer tid)
+{
+	switch (lock_version(store, tid, LockTupleNoKeyExclusive, LockWaitSkip))
 	{
 		case TM_Ok:
 			return UPDATE_DONE;
@@ -396,7 +408,7 @@ store_update(Store *store, ItemPointer tid, bool wait)
 	prepare_to_write(store);
 	if (!wait)
 	{
-		UpdateResult locked = lock_version(store, tid);
+		UpdateResult locked = lock_for_update(store, tid);
 
 		if (locked != UPDATE_DONE)
 			return locked;

@@ -99,6 +99,9 @@ typedef enum UpdateResult
 /* Replace the version at tid by store->row.  Waits for a rival (lock_timeout applies) only where told to. */
 extern UpdateResult store_update(Store *store, ItemPointer tid, bool wait);
 
+/* Lock the version at tid FOR SHARE until the transaction ends, waiting for who is changing it; false: it moved. */
+extern bool store_lock_shared(Store *store, ItemPointer tid);
+
 /* Delete this transaction's own version at tid.  Returns false where it is gone. */
 extern bool store_delete(Store *store, ItemPointer tid);
 

@@ -22,13 +22,15 @@
 #include "utils/timestamp.h"
 
 #include "claim.h"
+#include "guard.h"
 #include "store.h"
+#include "wait.h"
 #include "xact.h"
 
 typedef struct Spot
 {
 	Place		place;
-	bool		is_local;
+	SpotKind	kind;
 	ItemPointerData tid;
 } Spot;
 
@@ -63,6 +65,7 @@ static Change *changes = NULL;
 static int	nchanges = 0;
 static int	changes_size = 0;
 static bool must_flush = false;
+static List *changed = NIL;		/* keys to wake waiters of */
 
 static void
 forget_all(void)
@@ -71,6 +74,7 @@ forget_all(void)
 	changes = NULL;
 	nchanges = changes_size = 0;
 	must_flush = false;
+	changed = NIL;
 }
 
 Place
@@ -104,7 +108,7 @@ log_change(const pg_uuid_t *key, Spot before)
 }
 
 void
-xact_put(const pg_uuid_t *key, Place place, ItemPointer tid, bool is_local)
+xact_put(const pg_uuid_t *key, Place place, ItemPointer tid, SpotKind kind)
 {
 	OpenClaim  *claim;
 	bool		known;
@@ -116,15 +120,31 @@ xact_put(const pg_uuid_t *key, Place place, ItemPointer tid, bool is_local)
 		memset(&claim->spot, 0, sizeof(claim->spot));
 	log_change(key, claim->spot);
 	claim->spot.place = place;
-	claim->spot.is_local = is_local;
+	claim->spot.kind = kind;
 	if (tid != NULL)
 		claim->spot.tid = *tid;
 }
 
 void
-xact_must_flush(void)
+xact_changed(const pg_uuid_t *key)
 {
+	MemoryContext earlier = MemoryContextSwitchTo(TopTransactionContext);
+	pg_uuid_t  *copy = palloc(sizeof(pg_uuid_t));
+
+	*copy = *key;
+	changed = lappend(changed, copy);
+	MemoryContextSwitchTo(earlier);
 	must_flush = true;
+}
+
+/* The changes are there for everybody to see now. */
+static void
+wake_waiters(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, changed)
+		wait_wake(lfirst(cell));
 }
 
 /* Take back what a subtransaction, and those below it, changed. */
@@ -150,7 +170,12 @@ at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId pa
 static void
 leave_open(OpenClaim *claim)
 {
-	if (claim->spot.is_local)
+	if (claim->spot.kind == SPOT_GUARD)
+	{
+		guard_move_to_record(&claim->key, &claim->spot.tid);
+		return;
+	}
+	if (claim->spot.kind == SPOT_LOCAL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("a claim of a scope whose downstream is \"local\" would outlive its transaction"),
@@ -175,7 +200,7 @@ leave_claims_open(void)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	open_claims_start_iterate(claims, &iterator);
 	while ((claim = open_claims_iterate(claims, &iterator)) != NULL)
-		if (claim->spot.place != PLACE_NONE)
+		if (claim->spot.place == PLACE_FAST || claim->spot.place == PLACE_RECORD)
 			leave_open(claim);
 	PopActiveSnapshot();
 }
@@ -199,6 +224,9 @@ at_xact_event(XactEvent event, void *arg)
 			at_pre_commit();
 			break;
 		case XACT_EVENT_COMMIT:
+			wake_waiters();
+			forget_all();
+			break;
 		case XACT_EVENT_PREPARE:
 		case XACT_EVENT_ABORT:
 			forget_all();

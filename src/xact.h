@@ -7,25 +7,33 @@
 #include "storage/itemptr.h"
 #include "utils/uuid.h"
 
-/* Where this transaction's open claim of a key stands. */
+/* Where this transaction's claim of a key stands. */
 typedef enum Place
 {
-	PLACE_NONE,					/* it has none, or has finished it */
+	PLACE_NONE,					/* it has none, or has given it up */
 	PLACE_FAST,
-	PLACE_RECORD
+	PLACE_RECORD,
+	PLACE_DONE					/* it had one, and has committed it */
 } Place;
 
-/* The place of a key's claim, and in *tid its row (a hint where it is in the fast table). */
+/* The place of a key's claim, and in *tid its row where the claim is open (a hint where it is in the fast table). */
 extern Place xact_place(const pg_uuid_t *key, ItemPointer tid);
 
-/*
- * From here on the claim stands there; undone with the current subtransaction.  A local claim may not outlive
- * the transaction.
- */
-extern void xact_put(const pg_uuid_t *key, Place place, ItemPointer tid, bool is_local);
+typedef enum SpotKind
+{
+	SPOT_PLAIN,
+	SPOT_LOCAL,					/* a claim that may not outlive the transaction */
+	SPOT_GUARD					/* a guard row: it goes where its operation goes */
+} SpotKind;
 
-/* This transaction changed a claim that began in an earlier one: its commit must be flushed. */
-extern void xact_must_flush(void);
+/* From here on the claim stands there; undone with the current subtransaction. */
+extern void xact_put(const pg_uuid_t *key, Place place, ItemPointer tid, SpotKind kind);
+
+/*
+ * This transaction changed a claim that began in an earlier one: its commit must be flushed, and wakes who waits
+ * for the claim.
+ */
+extern void xact_changed(const pg_uuid_t *key);
 
 /* Register the callbacks; called once, when the library is loaded. */
 extern void xact_register(void);

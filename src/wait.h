@@ -1,0 +1,35 @@
+/*
+ * wait.h: joining whoever is at work on an operation.
+ */
+#ifndef IDEM_WAIT_H
+#define IDEM_WAIT_H
+
+#include "claim.h"
+
+/* One caller's wait, over as many rivals as it takes. */
+typedef struct Wait
+{
+	TimestampTz until;
+	int			rounds;			/* how often it has looked at a committed claim */
+} Wait;
+
+/* Begin a wait of some microseconds, 0 for none. */
+extern void wait_begin(Wait *wait, int64 microseconds);
+
+/*
+ * Wait until what the answer (IN_FLIGHT) found may have changed.  Returns false where there is nothing to wait
+ * for: the time is over, the claim is this transaction's own, or waiting on would be a deadlock or exceed the
+ * caller's lock_timeout.  Holds no lock while it waits, and can be cancelled.
+ */
+extern bool wait_for_change(Wait *wait, const Answer *answer);
+
+/* End a wait: call it when the last look has been taken. */
+extern void wait_end(Wait *wait);
+
+/* At the end of a transaction that changed a claim: wake who waits for it. */
+extern void wait_wake(const pg_uuid_t *key);
+
+/* Ask for shared memory; called once, while the postmaster loads the library. */
+extern void wait_request_memory(void);
+
+#endif							/* IDEM_WAIT_H */
