@@ -51,6 +51,34 @@ answer_granted(Request *request, const Claim *claim, bool replayed, Answer *answ
 	return STEP_ANSWERED;
 }
 
+/* Are the caller's parameters the ones the record was made with, under the lists it was made under? */
+static bool
+same_parameters(Request *request, const Claim *claim)
+{
+	const MaterialPart *part;
+	uint8		hash[SHA256_LENGTH];
+
+	/* a content key is made from the parameters, whatever lists they were read under */
+	if (request->door == DOOR_CONTENT)
+		return true;
+	if (claim->policy_version == request->version)
+		return memcmp(claim->param_hash, request->param_hash, SHA256_LENGTH) == 0;
+	return request->door == DOOR_CLIENT &&
+		policy_version(claim->policy_version, &part) &&
+		canonical_hash(request->params, part, hash) &&
+		memcmp(claim->param_hash, hash, SHA256_LENGTH) == 0;
+}
+
+static Step
+refuse_parameters(Request *request, Answer *answer)
+{
+	AlertDetail detail = {.call = request->function, .holder = request->holder};
+
+	alert_raise(ALERT_PARAMETER, &request->key, request->scope, request->subject, &detail);
+	answer_init(answer, OUTCOME_PARAM_MISMATCH, request->scope, request->subject);
+	return STEP_ANSWERED;
+}
+
 /* The claim is this transaction's own and still open: only its token gets it again. */
 static Step
 answer_own(Request *request, Store *store, Answer *answer)
@@ -58,6 +86,8 @@ answer_own(Request *request, Store *store, Answer *answer)
 	Claim		claim;
 
 	record_read(store->found, &claim);
+	if (!same_parameters(request, &claim))
+		return refuse_parameters(request, answer);
 	if (request->owner_given && memcmp(claim.owner_hash, request->owner_hash, SHA256_LENGTH) == 0)
 		return answer_granted(request, &claim, true, answer);
 	(void) answer_in_flight(request, store->found, InvalidTransactionId, answer);
@@ -232,34 +262,6 @@ resume(Request *request, Store *record, Sighting *sighting, const Claim *before,
 }
 
 /* ----- what stands in the record ----- */
-
-/* Are the caller's parameters the ones the record was made with, under the lists it was made under? */
-static bool
-same_parameters(Request *request, const Claim *claim)
-{
-	const MaterialPart *part;
-	uint8		hash[SHA256_LENGTH];
-
-	/* a content key is made from the parameters, whatever lists they were read under */
-	if (request->door == DOOR_CONTENT)
-		return true;
-	if (claim->policy_version == request->version)
-		return memcmp(claim->param_hash, request->param_hash, SHA256_LENGTH) == 0;
-	return request->door == DOOR_CLIENT &&
-		policy_version(claim->policy_version, &part) &&
-		canonical_hash(request->params, part, hash) &&
-		memcmp(claim->param_hash, hash, SHA256_LENGTH) == 0;
-}
-
-static Step
-refuse_parameters(Request *request, Answer *answer)
-{
-	AlertDetail detail = {.call = request->function, .holder = request->holder};
-
-	alert_raise(ALERT_PARAMETER, &request->key, request->scope, request->subject, &detail);
-	answer_init(answer, OUTCOME_PARAM_MISMATCH, request->scope, request->subject);
-	return STEP_ANSWERED;
-}
 
 static void
 tell_of_stuck(Request *request, const Claim *claim)
