@@ -110,10 +110,11 @@ answer_add_claim(Answer *answer, const Claim *claim)
 	answer->attempt = claim->attempt;
 	answer->trace_id = span_copy(claim->trace_id);
 	if (claim->state == STATE_IN_FLIGHT)
-	{
 		answer->lease_until = claim->lease_until;
+
+	/* what a rival has written and not committed is nobody's result yet */
+	if (claim->state == STATE_IN_FLIGHT || answer->outcome == OUTCOME_IN_FLIGHT)
 		return;
-	}
 	answer->replayed = claim->state != STATE_RELEASED;
 	answer->finished_at = claim->finished_at;
 	answer->retained_until = claim->retained_until;
