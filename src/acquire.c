@@ -153,6 +153,7 @@ static void
 require_grant(Request *request, const Sighting *sighting)
 {
 	require_policy_allows(request);
+	request_need_owner(request);
 	PreventCommandIfReadOnly(request->function);
 	PreventCommandDuringRecovery(request->function);
 	claim_require_serializable(sighting);

@@ -29,7 +29,8 @@ typedef struct Request
 	TimestampTz expires_at;		/* DT_NOEND for a direct call */
 	bool		confirmed_repeat;
 	const Policy *policy;		/* of the scope, as of now */
-	bool		owner_given;
+	bool		owner_given;	/* by the caller */
+	bool		has_owner;		/* or made since, for a grant */
 	pg_uuid_t	owner;
 	uint8		owner_hash[SHA256_LENGTH];
 	Span		holder;
@@ -52,8 +53,11 @@ extern bool request_by_fingerprint(Request *request, Span token, Answer *answer)
 /* Make a request of a direct call.  Raises 22023 where nothing of the parameters is material. */
 extern void request_direct(Request *request, Span client_key);
 
-/* The caller's token for the attempt, or NULL for one of the server's making. */
+/* The caller's token for the attempt, or NULL. */
 extern void request_owner(Request *request, const pg_uuid_t *owner);
+
+/* A grant will be made: see that there is a token.  Replays need none, and it costs random bytes and a hash. */
+extern void request_need_owner(Request *request);
 
 /*
  * Acquire.  Raises 55000 for a grant that policy forbids, 22023 for a token used before, 25006 where nothing can be

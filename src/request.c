@@ -170,13 +170,30 @@ request_direct(Request *request, Span client_key)
 		nothing_material(request->scope);
 }
 
+static void
+set_owner(Request *request, const pg_uuid_t *owner)
+{
+	request->has_owner = true;
+	request->owner = *owner;
+	owner_hash(owner, request->owner_hash);
+}
+
 void
 request_owner(Request *request, const pg_uuid_t *owner)
 {
 	request->owner_given = owner != NULL;
+	request->has_owner = false;
 	if (owner != NULL)
-		request->owner = *owner;
-	else
-		key_v4(&request->owner);
-	owner_hash(&request->owner, request->owner_hash);
+		set_owner(request, owner);
+}
+
+void
+request_need_owner(Request *request)
+{
+	pg_uuid_t	owner;
+
+	if (request->has_owner)
+		return;
+	key_v4(&owner);
+	set_owner(request, &owner);
 }
