@@ -1059,10 +1059,13 @@ CREATE FUNCTION @extschema@.idem_maintain(
 #variable_conflict use_column
 DECLARE
 	batch CONSTANT int4 := 10000;
-	alerts_before CONSTANT timestamptz := clock_timestamp() - current_setting('idem.alert_retention')::interval;
+	alerts_before timestamptz;
 	claim record;
 	went int8;
 BEGIN
+	-- the settings are known once the library is loaded, by any of its functions: this may be a session's first call
+	PERFORM @extschema@.idem_longest_retention();
+	alerts_before := clock_timestamp() - current_setting('idem.alert_retention')::interval;
 	purged := 0;
 	newly_stuck := 0;
 	-- bounded, so that one call never runs for hours: the next one goes on
