@@ -116,11 +116,15 @@ await_transaction(TransactionId xid, int limit)
 		LockTimeout = lock_timeout;
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
-		if (!is_end_of_wait(error->sqlerrcode))
-			PG_RE_THROW();
 		FlushErrorState();
-		FreeErrorData(error);
+
+		/* whoever catches the error outside must find the subtransaction that is theirs */
 		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (!is_end_of_wait(error->sqlerrcode))
+			ReThrowError(error);
+		FreeErrorData(error);
 		ended = false;
 	}
 	PG_END_TRY();
