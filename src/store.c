@@ -116,9 +116,10 @@ store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional)
 		return false;
 	store->table = table;
 	store->relation = table_open(oid, conditional ? NoLock : lock);
+	store->lock = lock;
 	if (!check_table(store))
 	{
-		table_close(store->relation, NoLock);
+		table_close(store->relation, lock);
 		return false;
 	}
 	store->key_index = open_key_index(store, lock);
@@ -138,8 +139,8 @@ store_close(Store *store)
 	if (store->rival != NULL)
 		ExecDropSingleTupleTableSlot(store->rival);
 	ExecDropSingleTupleTableSlot(store->found);
-	index_close(store->key_index, NoLock);
-	table_close(store->relation, NoLock);
+	index_close(store->key_index, store->changed ? NoLock : store->lock);
+	table_close(store->relation, store->changed ? NoLock : store->lock);
 }
 
 /* The slot for what is to be written, made when first asked for. */
@@ -316,6 +317,7 @@ store_insert(Store *store)
 	bool		unique;
 
 	prepare_to_write(store);
+	store->changed = true;
 	table_tuple_insert(store->relation, store->row, GetCurrentCommandId(true), 0, NULL);
 	unique = insert_index_entries(store, store->row);
 	CommandCounterIncrement();
@@ -344,6 +346,7 @@ end_speculation(Store *store, bool succeeded)
 	table_tuple_complete_speculative(store->relation, store->row, store->speculation, succeeded);
 	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
 	store->speculation = 0;
+	store->changed = store->changed || succeeded;
 	CommandCounterIncrement();
 }
 
@@ -375,6 +378,7 @@ lock_version(Store *store, ItemPointer tid, LockTupleMode mode, LockWaitPolicy p
 	result = table_tuple_lock(store->relation, tid, SnapshotAny, slot, GetCurrentCommandId(true),
 							  mode, policy, 0, &failure);
 	ExecDropSingleTupleTableSlot(slot);
+	store->changed = store->changed || result == TM_Ok;
 	return result;
 }
 
@@ -415,6 +419,7 @@ store_update(Store *store, ItemPointer tid, bool wait)
 	}
 	if (update_version(store->relation, tid, store->row, &indexes) != TM_Ok)
 		return UPDATE_MOVED;
+	store->changed = true;
 	update_indexes(store->result_rel, store->row, store->estate, indexes);
 	CommandCounterIncrement();
 	return UPDATE_DONE;
@@ -428,6 +433,7 @@ store_delete(Store *store, ItemPointer tid)
 
 	result = table_tuple_delete(store->relation, tid, GetCurrentCommandId(true), InvalidSnapshot,
 								InvalidSnapshot, true, &failure, false);
+	store->changed = store->changed || result == TM_Ok;
 	CommandCounterIncrement();
 	return result == TM_Ok;
 }

@@ -23,11 +23,16 @@ typedef struct Layout
 	const Oid  *types;
 } Layout;
 
-/* An open table.  Its lock is kept until the transaction ends. */
+/*
+ * An open table.  Its lock is kept until the transaction ends where something was written or locked, and else let
+ * go: who waits must not stand in the way of somebody that the holder comes to wait for.
+ */
 typedef struct Store
 {
 	IdemTable	table;
 	Relation	relation;
+	LOCKMODE	lock;
+	bool		changed;		/* something was written or locked */
 	Relation	key_index;		/* of the primary key */
 	Datum		kind;			/* second column of the key, idem_alert only */
 	EState	   *estate;			/* NULL until the first write */
@@ -59,7 +64,7 @@ extern bool store_open(Store *store, IdemTable table, LOCKMODE lock, bool condit
 /* The virtual slot for what is to be written. */
 extern TupleTableSlot *store_row(Store *store);
 
-/* Let go of everything but the lock. */
+/* Let go of everything, but for the lock where it is kept. */
 extern void store_close(Store *store);
 
 /*
