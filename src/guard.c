@@ -68,11 +68,7 @@ still_guards(const pg_uuid_t *operation, int64 guard, Answer *answer)
 static Step
 answer_repeat(Request *request, const pg_uuid_t *operation, Answer *answer)
 {
-	bool		is_this = memcmp(operation, &request->key, UUID_LEN) == 0;
-
 	claim_look_up(operation, DT_NOEND, answer);
-	if (is_this)
-		return answer->outcome == OUTCOME_NONE ? STEP_AGAIN : STEP_ANSWERED;
 	answer->outcome = OUTCOME_REPEAT;
 	answer->replayed = false;
 	answer->has_key = true;
@@ -80,6 +76,23 @@ answer_repeat(Request *request, const pg_uuid_t *operation, Answer *answer)
 	answer->scope = request->scope;
 	answer->subject = request->subject;
 	return STEP_ANSWERED;
+}
+
+/* Somebody, rival if their transaction is known, is at work on this operation's guard: there is no saying more. */
+static Step
+answer_busy(Request *request, TransactionId rival, Answer *answer)
+{
+	answer_init(answer, OUTCOME_IN_FLIGHT, request->scope, request->subject);
+	answer->has_key = true;
+	answer->key = request->key;
+	answer->rival = rival;
+	return STEP_ANSWERED;
+}
+
+static bool
+is_for(Request *request, const Claim *row)
+{
+	return memcmp(&row->operation, &request->key, UUID_LEN) == 0;
 }
 
 static void
@@ -123,31 +136,42 @@ take_over(Request *request, Store *record, Sighting *sighting, const pg_uuid_t *
 			break;
 	}
 	record_read(record->found, &claim);
-	return answer_repeat(request, &claim.operation, answer);
+	return is_for(request, &claim) ? answer_busy(request, InvalidTransactionId, answer) :
+		answer_repeat(request, &claim.operation, answer);
 }
 
-/* A guard row stands in the record. */
+/*
+ * A guard row stands in the record.  One that is this operation's own, since it continues, is written anew as
+ * well: another operation that found it free, or a purge, must not get past it at the same time.
+ */
 static Step
 meet_guard(Request *request, Store *record, Sighting *sighting, const pg_uuid_t *key, Answer *answer)
 {
 	Claim		row;
 
 	record_read(record->found, &row);
-	if (memcmp(&row.operation, &request->key, UUID_LEN) == 0)
-		return STEP_ON;
-	if (!request->confirmed_repeat && still_guards(&row.operation, request->policy->repeat_guard, answer))
+	if (!is_for(request, &row) && !request->confirmed_repeat &&
+		still_guards(&row.operation, request->policy->repeat_guard, answer))
 		return answer_repeat(request, &row.operation, answer);
 	return take_over(request, record, sighting, key, answer);
 }
 
-/* Somebody else is claiming the guard right now. */
+/*
+ * Somebody else is claiming the guard right now; or, going by a version that is not new, perhaps a purge is
+ * deleting it.
+ */
 static Step
-meet_rival(Request *request, const Rival *rival, Answer *answer)
+meet_rival(Request *request, const Rival *rival, bool is_new, Answer *answer)
 {
+	Answer		named;
+
 	if (request->confirmed_repeat)
 		return STEP_ON;
 	if (!rival->has_claim)
 		return STEP_AGAIN;
+	if (is_for(request, &rival->claim) ||
+		(!is_new && !still_guards(&rival->claim.operation, request->policy->repeat_guard, &named)))
+		return answer_busy(request, rival->xid, answer);
 	return answer_repeat(request, &rival->claim.operation, answer);
 }
 
@@ -172,7 +196,7 @@ try_guard(Request *request, const pg_uuid_t *key, Answer *answer)
 	if (TransactionIdIsValid(sighting.rival))
 	{
 		rival_read(&rival, &record, &sighting);
-		step = meet_rival(request, &rival, answer);
+		step = meet_rival(request, &rival, sighting.rival_inserts, answer);
 	}
 	else if (sighting.found)
 		step = meet_guard(request, &record, &sighting, key, answer);
@@ -182,7 +206,7 @@ try_guard(Request *request, const pg_uuid_t *key, Answer *answer)
 		guard_row(request, key, &row);
 		step = place_claim(&row, &record, &rival);
 		if (step == STEP_ANSWERED)
-			step = meet_rival(request, &rival, answer);
+			step = meet_rival(request, &rival, true, answer);
 	}
 	store_close(&record);
 	return step;
@@ -200,7 +224,7 @@ meet_own_guard(Request *request, const pg_uuid_t *key, ItemPointer tid, Answer *
 	if (!store_find_own(&fast, key, tid))
 		claim_vanished();
 	record_read(fast.found, &row);
-	if (memcmp(&row.operation, &request->key, UUID_LEN) != 0)
+	if (!is_for(request, &row))
 	{
 		if (!request->confirmed_repeat && still_guards(&row.operation, request->policy->repeat_guard, answer))
 			step = answer_repeat(request, &row.operation, answer);
