@@ -21,6 +21,7 @@
 PG_FUNCTION_INFO_V1(idem_alert_stuck);
 
 #define LOGGED_DETAIL_LENGTH 1024	/* bytes */
+#define EVIDENCE_MAX_SIZE (64 * 1024 * 1024)	/* bytes of a result; a jsonb holds twice that, the first and the latest */
 
 enum
 {
@@ -133,6 +134,16 @@ add_number(JsonbParseState **state, const char *member, int32 number)
 	add_value(state, member, &value);
 }
 
+/* A result too large to be kept is known by its size: an alert must never fail the call that raised it. */
+static void
+add_result(JsonbParseState **state, Jsonb *result)
+{
+	if (VARSIZE(result) > EVIDENCE_MAX_SIZE)
+		add_number(state, "result_size", (int32) VARSIZE(result));
+	else
+		add_jsonb(state, "result", result);
+}
+
 static Jsonb *
 detail_jsonb(const AlertDetail *detail)
 {
@@ -146,7 +157,7 @@ detail_jsonb(const AlertDetail *detail)
 	add_span(&state, "holder", detail->holder);
 	add_number(&state, "attempt", detail->attempt);
 	if (detail->result != NULL)
-		add_jsonb(&state, "result", DatumGetJsonbP(PointerGetDatum(detail->result)));
+		add_result(&state, DatumGetJsonbP(PointerGetDatum(detail->result)));
 	add_span(&state, "result_ref", detail->result_ref);
 	add_span(&state, "note", detail->note);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
