@@ -1030,18 +1030,25 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value',
 				  HINT = 'Give the number of rows to delete at most.';
 	END IF;
-	DELETE FROM @extschema@.idem_record AS r
-		WHERE r.ctid = ANY (ARRAY(
-			SELECT c.ctid FROM @extschema@.idem_record AS c
-				WHERE c.retained_until <= now_at AND c.state <> 'I'
-				AND (c.operation IS NULL OR NOT EXISTS (
-					SELECT FROM @extschema@.idem_record AS o
-						WHERE o.key = c.operation
-						AND (o.state = 'I' OR o.finished_at + (c.retained_until - c.finished_at) > now_at)))
-				ORDER BY c.retained_until
-				LIMIT max_rows
-				FOR UPDATE SKIP LOCKED));
-	GET DIAGNOSTICS purged = ROW_COUNT;
+	WITH gone AS (
+		DELETE FROM @extschema@.idem_record AS r
+			WHERE r.ctid = ANY (ARRAY(
+				SELECT c.ctid FROM @extschema@.idem_record AS c
+					WHERE c.retained_until <= now_at AND c.state <> 'I'
+					AND (c.operation IS NULL OR NOT EXISTS (
+						SELECT FROM @extschema@.idem_record AS o
+							WHERE o.key = c.operation
+							AND (o.state = 'I' OR o.finished_at + (c.retained_until - c.finished_at) > now_at)))
+					ORDER BY c.retained_until
+					LIMIT max_rows
+					FOR UPDATE SKIP LOCKED))
+			RETURNING r.scope
+	), sums AS (
+		SELECT g.scope, count(*) AS n FROM gone AS g GROUP BY g.scope
+	), counted AS MATERIALIZED (
+		SELECT s.n, @extschema@.idem_stat_purged(s.scope, s.n) FROM sums AS s
+	)
+	SELECT coalesce(sum(c.n), 0) INTO purged FROM counted AS c;
 	RETURN purged;
 END
 $$;
@@ -1100,6 +1107,114 @@ COMMENT ON FUNCTION @extschema@.idem_maintain() IS
 	'regular care in one call: purge what has lapsed, raise an alert for each newly stuck claim, drop old alerts';
 
 
+-- Counters (src/stat.c)
+
+CREATE FUNCTION @extschema@.idem_stat_counters(
+	OUT scope            pg_catalog.text,
+	OUT event            pg_catalog.text,
+	OUT calls            pg_catalog.int8,
+	OUT total_time       pg_catalog.float8
+) RETURNS SETOF record
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_stat_counters';
+COMMENT ON FUNCTION @extschema@.idem_stat_counters() IS
+	'this database''s counters, one row for each scope and event; total_time in milliseconds; needs shared_preload_libraries';
+
+CREATE FUNCTION @extschema@.idem_stat_reset() RETURNS pg_catalog.void
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_stat_reset';
+COMMENT ON FUNCTION @extschema@.idem_stat_reset() IS 'set this database''s counters to zero';
+
+CREATE FUNCTION @extschema@.idem_stat_purged(
+	scope            pg_catalog.text,
+	count            pg_catalog.int8
+) RETURNS pg_catalog.void
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_stat_purged';
+COMMENT ON FUNCTION @extschema@.idem_stat_purged(pg_catalog.text, pg_catalog.int8) IS
+	'internal: count purged records';
+
+-- Each call is in one of the columns from executed to rolled_back, so that these add up to calls.
+CREATE VIEW @extschema@.idem_stat AS
+WITH sums AS (
+	SELECT c.scope,
+			sum(c.calls) FILTER (WHERE c.event LIKE '%.%' OR c.event = 'rolled_back') AS calls,
+			sum(c.calls) FILTER (WHERE c.event IN ('acquire.acquired', 'execute.acquired')) AS executed,
+			sum(c.calls) FILTER (WHERE c.event IN ('acquire.done', 'acquire.failed', 'execute.done', 'execute.failed')) AS replayed,
+			sum(c.calls) FILTER (WHERE c.event IN ('acquire.joined', 'execute.joined')) AS joined,
+			sum(c.calls) FILTER (WHERE c.event IN ('acquire.in_flight', 'execute.in_flight')) AS in_flight,
+			sum(c.calls) FILTER (WHERE c.event IN ('acquire.reconcile', 'execute.reconcile')) AS unknown,
+			sum(c.calls) FILTER (WHERE c.event ~ '^(acquire|execute)\.(.*_mismatch|expired|invalid|repeat)$') AS rejected,
+			sum(c.calls) FILTER (WHERE c.event LIKE 'status.%' AND c.event <> 'status.error') AS looked_up,
+			sum(c.calls) FILTER (WHERE c.event ~ '^(commit|fail|release|renew|reconcile)\.(ok|already)$') AS acknowledged,
+			sum(c.calls) FILTER (WHERE c.event ~ '^(commit|fail|release|renew|reconcile)\.(not_owner|none)$') AS refused,
+			sum(c.calls) FILTER (WHERE c.event LIKE '%.error') AS errors,
+			sum(c.calls) FILTER (WHERE c.event = 'rolled_back') AS rolled_back,
+			sum(c.calls) FILTER (WHERE c.event = 'takeover') AS takeovers,
+			sum(c.calls) FILTER (WHERE c.event = 'promoted') AS promoted,
+			sum(c.calls) FILTER (WHERE c.event = 'fast_path_unavailable') AS fast_path_unavailable,
+			sum(c.calls) FILTER (WHERE c.event = 'purged') AS purged,
+			sum(c.calls) FILTER (WHERE c.event IN ('acquire.param_mismatch', 'execute.param_mismatch')) AS mismatched,
+			sum(c.total_time) AS total_time
+		FROM @extschema@.idem_stat_counters() AS c
+		GROUP BY c.scope
+), counts AS (
+	SELECT s.scope, coalesce(s.calls, 0) AS calls, coalesce(s.executed, 0) AS executed,
+			coalesce(s.replayed, 0) AS replayed, coalesce(s.joined, 0) AS joined,
+			coalesce(s.in_flight, 0) AS in_flight, coalesce(s.unknown, 0) AS unknown,
+			coalesce(s.rejected, 0) AS rejected, coalesce(s.looked_up, 0) AS looked_up,
+			coalesce(s.acknowledged, 0) AS acknowledged, coalesce(s.refused, 0) AS refused,
+			coalesce(s.errors, 0) AS errors, coalesce(s.rolled_back, 0) AS rolled_back,
+			coalesce(s.takeovers, 0) AS takeovers, coalesce(s.promoted, 0) AS promoted,
+			coalesce(s.fast_path_unavailable, 0) AS fast_path_unavailable, coalesce(s.purged, 0) AS purged,
+			coalesce(s.mismatched, 0) AS mismatched, s.total_time
+		FROM sums AS s
+)
+SELECT c.scope, c.calls, c.executed, c.replayed, c.joined, c.in_flight, c.unknown, c.rejected, c.looked_up,
+		c.acknowledged, c.refused, c.errors, c.rolled_back,
+		c.takeovers, c.promoted, c.fast_path_unavailable, c.purged,
+		round((c.replayed + c.joined) / nullif(c.executed + c.replayed + c.joined, 0), 4) AS replay_ratio,
+		c.total_time,
+		CASE
+			WHEN c.unknown > 0
+			THEN 'outcomes that nobody knows: find them in idem_stuck, look downstream, call idem_reconcile()'
+			WHEN c.mismatched >= 10 AND c.mismatched * 20 > c.executed + c.replayed + c.joined
+			THEN 'many parameter mismatches: a free-text or changing field is in the hash; name it in "immaterial"'
+			WHEN c.refused >= 10 AND c.refused * 20 > c.acknowledged
+			THEN 'many calls by who no longer holds the claim: in_flight_ttl is too short for the work, or holders stall'
+			WHEN c.rolled_back >= 100 AND c.rolled_back > c.executed
+			THEN 'more grants rolled back than kept: an effect that starts before COMMIT is not protected'
+			WHEN c.fast_path_unavailable >= 100 AND c.fast_path_unavailable * 10 > c.executed
+			THEN 'many claims go straight into the record: something locks idem_fast, or idem.fast_path is off'
+			WHEN c.executed >= 1000 AND c.replayed + c.joined = 0
+			THEN 'nothing was ever replayed: the key is too fine, or retries never reach this layer'
+			ELSE 'nothing remarkable'
+		END AS finding
+	FROM counts AS c;
+COMMENT ON VIEW @extschema@.idem_stat IS
+	'what became of the calls of each scope since the counters were reset; executed to rolled_back add up to calls; needs shared_preload_libraries';
+COMMENT ON COLUMN @extschema@.idem_stat.scope IS 'the tool or operation; empty where a call was refused before its scope was known; "(other)" beyond idem.stat_max';
+COMMENT ON COLUMN @extschema@.idem_stat.calls IS 'all calls of acquire, execute, status, commit, fail, release, renew and reconcile';
+COMMENT ON COLUMN @extschema@.idem_stat.executed IS 'grants that were committed';
+COMMENT ON COLUMN @extschema@.idem_stat.replayed IS 'calls that got the first result or reason';
+COMMENT ON COLUMN @extschema@.idem_stat.joined IS 'calls that waited for somebody else''s run and got its result';
+COMMENT ON COLUMN @extschema@.idem_stat.in_flight IS 'calls that were told that somebody is at work';
+COMMENT ON COLUMN @extschema@.idem_stat.unknown IS 'calls that were told that the outcome is unknown';
+COMMENT ON COLUMN @extschema@.idem_stat.rejected IS 'mismatches, expired and invalid fingerprints, likely repeats';
+COMMENT ON COLUMN @extschema@.idem_stat.looked_up IS 'calls of idem_status and idem_status_key';
+COMMENT ON COLUMN @extschema@.idem_stat.acknowledged IS 'commit, fail, release, renew and reconcile that were OK or ALREADY';
+COMMENT ON COLUMN @extschema@.idem_stat.refused IS 'the same, answered NOT_OWNER or NONE';
+COMMENT ON COLUMN @extschema@.idem_stat.errors IS 'calls that raised an error';
+COMMENT ON COLUMN @extschema@.idem_stat.rolled_back IS 'calls that wrote something, in a transaction or savepoint that was rolled back';
+COMMENT ON COLUMN @extschema@.idem_stat.takeovers IS 'grants among executed that took over a claim whose lease was over';
+COMMENT ON COLUMN @extschema@.idem_stat.promoted IS 'claims that outlived their transaction and moved into the record';
+COMMENT ON COLUMN @extschema@.idem_stat.fast_path_unavailable IS 'claims that could not use the fast table';
+COMMENT ON COLUMN @extschema@.idem_stat.purged IS 'lapsed records that were deleted';
+COMMENT ON COLUMN @extschema@.idem_stat.replay_ratio IS 'replayed and joined, of these and executed';
+COMMENT ON COLUMN @extschema@.idem_stat.total_time IS 'time spent in these calls, waiting included, in milliseconds';
+COMMENT ON COLUMN @extschema@.idem_stat.finding IS 'what the numbers suggest, in plain words';
+
+
 -- ---------------------------------------------------------------------------------------------------------
 -- Privileges
 -- ---------------------------------------------------------------------------------------------------------
@@ -1146,6 +1261,7 @@ VALUES
 	('auditor', 'idem_audit', 'SELECT'),
 	('auditor', 'idem_secrets', 'SELECT'),
 	('auditor', 'idem_stat', 'SELECT'),
+	('auditor', 'idem_stat_counters', 'EXECUTE'),
 	('auditor', 'idem_alert', 'SELECT'),
 	('operator', 'idem_reconcile', 'EXECUTE'),
 	('operator', 'idem_maintain', 'EXECUTE'),
@@ -1161,6 +1277,7 @@ VALUES
 	('admin', 'idem_export_secret', 'EXECUTE'),
 	('admin', 'idem_revoke_secret', 'EXECUTE'),
 	('admin', 'idem_privileges', 'EXECUTE'),
+	('admin', 'idem_stat_reset', 'EXECUTE'),
 	('admin', 'idem_grant', 'EXECUTE'),
 	('admin', 'idem_revoke', 'EXECUTE')
 $$;
@@ -1181,7 +1298,7 @@ CREATE FUNCTION @extschema@.idem_members(
 	AS $$
 SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
 		coalesce(p.proacl, acldefault('f', p.proowner)), false,
-		p.proname IN ('idem_alert_stuck', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out')
+		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out')
 			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
 	FROM pg_extension AS e
 	JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid

@@ -14,6 +14,7 @@
 #include "alert.h"
 #include "guard.h"
 #include "place.h"
+#include "stat.h"
 #include "wait.h"
 #include "xact.h"
 
@@ -227,6 +228,7 @@ tell_of_takeover(Request *request, const Claim *before)
 		.attempt = before->attempt
 	};
 
+	stat_extra(STAT_TAKEOVER, request->scope, 1);
 	alert_raise(ALERT_TAKEOVER, &request->key, request->scope, request->subject, &detail);
 }
 
@@ -438,15 +440,27 @@ acquire(Request *request, Answer *answer)
 static void
 read_arguments(FunctionCallInfo fcinfo, int subject, int n, Request *request)
 {
+	policy_begin();
+	stat_begin(STAT_ACQUIRE);
 	memset(request, 0, sizeof(*request));
 	request->subject = args_label(fcinfo, subject, "subject");
 	request->scope = args_label(fcinfo, subject + 1, "scope");
+	stat_scope(request->scope);
 	request->params = args_params(fcinfo, subject + 2);
 	request->wait = args_interval(fcinfo, n, "wait", true);
 	request_owner(request, args_optional_uuid(fcinfo, n + 1));
 	request->holder = args_optional_label(fcinfo, n + 2, "holder");
 	request->trace_id = args_optional_label(fcinfo, n + 3, "trace_id");
 	request->policy = policy_of(request->scope.data, request->scope.length);
+}
+
+static Datum
+finish(const Answer *answer)
+{
+	bool		is_grant = answer->outcome == OUTCOME_ACQUIRED && !answer->replayed;
+
+	stat_end_outcome(answer->outcome, answer->joined, is_grant);
+	return answer_datum(answer);
 }
 
 /*
@@ -459,12 +473,11 @@ idem_acquire(PG_FUNCTION_ARGS)
 	Request		request;
 	Answer		answer;
 
-	policy_begin();
 	read_arguments(fcinfo, 1, 4, &request);
 	request.function = "idem_acquire()";
 	if (request_by_fingerprint(&request, args_text(fcinfo, 0), &answer))
 		acquire(&request, &answer);
-	PG_RETURN_DATUM(answer_datum(&answer));
+	PG_RETURN_DATUM(finish(&answer));
 }
 
 /*
@@ -478,10 +491,9 @@ idem_acquire_direct(PG_FUNCTION_ARGS)
 	Request		request;
 	Answer		answer;
 
-	policy_begin();
 	read_arguments(fcinfo, 0, 4, &request);
 	request.function = "idem_acquire_direct()";
 	request_direct(&request, args_optional_label(fcinfo, 3, "client_key"));
 	acquire(&request, &answer);
-	PG_RETURN_DATUM(answer_datum(&answer));
+	PG_RETURN_DATUM(finish(&answer));
 }

@@ -13,6 +13,7 @@
 #include "claim.h"
 #include "guc.h"
 #include "policy.h"
+#include "stat.h"
 
 TimestampTz
 time_after(TimestampTz at, int64 microseconds)
@@ -221,6 +222,7 @@ claim_move_to_record(const pg_uuid_t *key, ItemPointer tid)
 	if (!store_delete(&fast, tid))
 		claim_vanished();
 	claim_insert_record(&record);
+	stat_extra(STAT_PROMOTED, span_copy(claim.scope), 1);
 	store_close(&record);
 	store_close(&fast);
 }

@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "acquire.h"
+#include "stat.h"
 #include "status.h"
 
 PG_FUNCTION_INFO_V1(idem_execute);
@@ -122,8 +123,10 @@ idem_execute(PG_FUNCTION_ARGS)
 	bool		good = true;
 
 	policy_begin();
+	stat_begin(STAT_EXECUTE);
 	request.subject = args_label(fcinfo, 0, "subject");
 	request.scope = args_label(fcinfo, 1, "scope");
+	stat_scope(request.scope);
 	request.params = args_params(fcinfo, 2);
 	fn = read_function(fcinfo, 3);
 	client_key = args_optional_label(fcinfo, 5, "client_key");
@@ -140,6 +143,11 @@ idem_execute(PG_FUNCTION_ARGS)
 	if (good)
 		acquire(&request, &answer);
 	if (answer.outcome == OUTCOME_ACQUIRED)
+	{
 		run_and_commit(&request, fn, &answer);
+		stat_end_outcome(OUTCOME_ACQUIRED, false, true);
+	}
+	else
+		stat_end_outcome(answer.outcome, answer.joined, false);
 	PG_RETURN_DATUM(answer_datum(&answer));
 }

@@ -18,6 +18,7 @@
 
 #include "alert.h"
 #include "claim.h"
+#include "stat.h"
 #include "xact.h"
 
 PG_FUNCTION_INFO_V1(idem_commit);
@@ -139,6 +140,7 @@ decide(const Call *call, const Claim *claim, TimestampTz now)
 	const uint8 *owner = is_verdict(call) || ended_by_verdict(claim) ? NULL : call->owner_hash;
 	unsigned	facts = claim_facts(claim, now, owner);
 
+	stat_scope(claim->scope);
 	if (call->forced)
 		facts |= FACT_FORCED;
 	if (same_jsonb(claim->result, call->result) && span_equal(claim->result_ref, call->result_ref))
@@ -329,19 +331,24 @@ claim_commit(const pg_uuid_t *key, const uint8 *owner, Jsonb *result)
 /* ----- SQL ----- */
 
 static void
-read_key_and_owner(FunctionCallInfo fcinfo, Call *call, const char *function, Event event)
+read_key_and_owner(FunctionCallInfo fcinfo, Call *call, StatCall stat, const char *function, Event event)
 {
 	memset(call, 0, sizeof(*call));
 	policy_begin();
+	stat_begin(stat);
 	call->function = function;
 	call->event = event;
 	call->key = *args_uuid(fcinfo, 0, "key");
 	owner_hash(args_uuid(fcinfo, 1, "owner"), call->owner_hash);
 }
 
+/* Make the call, count it, and say what came of it. */
 static Datum
-ack_datum(Ack ack)
+answer_call(const Call *call)
 {
+	Ack			ack = call_claim(call);
+
+	stat_end_ack(ack, ack == ACK_OK);
 	return ObjectIdGetDatum(catalog_ack(ack));
 }
 
@@ -353,11 +360,11 @@ idem_commit(PG_FUNCTION_ARGS)
 {
 	Call		call;
 
-	read_key_and_owner(fcinfo, &call, "idem_commit()", EVENT_COMMIT);
+	read_key_and_owner(fcinfo, &call, STAT_COMMIT, "idem_commit()", EVENT_COMMIT);
 	if (!PG_ARGISNULL(2))
 		call.result = PG_GETARG_JSONB_P(2);
 	call.result_ref = args_result_ref(fcinfo, 3);
-	return ack_datum(call_claim(&call));
+	return answer_call(&call);
 }
 
 /*
@@ -368,10 +375,10 @@ idem_fail(PG_FUNCTION_ARGS)
 {
 	Call		call;
 
-	read_key_and_owner(fcinfo, &call, "idem_fail()",
+	read_key_and_owner(fcinfo, &call, STAT_FAIL, "idem_fail()",
 					   args_bool(fcinfo, 3, "retryable") ? EVENT_FAIL_RETRYABLE : EVENT_FAIL);
 	call.result = args_jsonb(fcinfo, 2, "reason");
-	return ack_datum(call_claim(&call));
+	return answer_call(&call);
 }
 
 /*
@@ -382,8 +389,8 @@ idem_release(PG_FUNCTION_ARGS)
 {
 	Call		call;
 
-	read_key_and_owner(fcinfo, &call, "idem_release()", EVENT_RELEASE);
-	return ack_datum(call_claim(&call));
+	read_key_and_owner(fcinfo, &call, STAT_RELEASE, "idem_release()", EVENT_RELEASE);
+	return answer_call(&call);
 }
 
 /*
@@ -394,10 +401,10 @@ idem_renew(PG_FUNCTION_ARGS)
 {
 	Call		call;
 
-	read_key_and_owner(fcinfo, &call, "idem_renew()", EVENT_RENEW);
+	read_key_and_owner(fcinfo, &call, STAT_RENEW, "idem_renew()", EVENT_RENEW);
 	if (!PG_ARGISNULL(2))
 		call.lease = args_interval(fcinfo, 2, "lease", false);
-	return ack_datum(call_claim(&call));
+	return answer_call(&call);
 }
 
 static Event
@@ -432,6 +439,7 @@ idem_reconcile(PG_FUNCTION_ARGS)
 	Call		call = {.function = "idem_reconcile()"};
 
 	policy_begin();
+	stat_begin(STAT_RECONCILE);
 	call.key = *args_uuid(fcinfo, 0, "key");
 	call.event = verdict_event(args_label(fcinfo, 1, "verdict"));
 	call.note = args_note(fcinfo, 2, "note");
@@ -439,5 +447,5 @@ idem_reconcile(PG_FUNCTION_ARGS)
 		call.result = PG_GETARG_JSONB_P(3);
 	call.result_ref = args_result_ref(fcinfo, 4);
 	call.forced = args_bool(fcinfo, 5, "force");
-	return ack_datum(call_claim(&call));
+	return answer_call(&call);
 }

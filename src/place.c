@@ -18,6 +18,7 @@
 
 #include "guc.h"
 #include "place.h"
+#include "stat.h"
 
 void
 rival_read(Rival *rival, Store *store, const Sighting *sighting)
@@ -118,7 +119,10 @@ place_in_record(const Claim *claim, Store *record)
 		return STEP_AGAIN;
 	store_confirm(record);
 	if (!claim->is_guard)
+	{
 		note_open(claim, PLACE_RECORD, &tid);
+		stat_extra(STAT_FAST_UNAVAILABLE, claim->scope, 1);
+	}
 	return STEP_ON;
 }
 

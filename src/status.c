@@ -13,6 +13,7 @@
 #include "acquire.h"
 #include "alert.h"
 #include "policy.h"
+#include "stat.h"
 #include "status.h"
 #include "wait.h"
 #include "xact.h"
@@ -192,6 +193,15 @@ look_up_for(const pg_uuid_t *key, Span scope, Span subject, TimestampTz expires_
 	answer->subject = subject;
 }
 
+static Datum
+finish(const Answer *answer)
+{
+	if (answer->scope.data != NULL)
+		stat_scope(answer->scope);
+	stat_end_outcome(answer->outcome, answer->joined, false);
+	return answer_datum(answer);
+}
+
 /*
  * idem_status(fingerprint text, subject text, wait interval DEFAULT '0') RETURNS idem_claim
  *
@@ -209,12 +219,13 @@ idem_status(PG_FUNCTION_ARGS)
 	Answer		answer;
 
 	policy_begin();
+	stat_begin(STAT_STATUS);
 	token = args_text(fcinfo, 0);
 	subject = args_label(fcinfo, 1, "subject");
 	wait = args_interval(fcinfo, 2, "wait", true);
 	answer_init(&answer, OUTCOME_INVALID, none, subject);
 	if (!fingerprint_read(token, &fingerprint))
-		PG_RETURN_DATUM(answer_datum(&answer));
+		PG_RETURN_DATUM(finish(&answer));
 	if (!span_equal((Span) {fingerprint.subject, fingerprint.subject_length}, subject))
 	{
 		AlertDetail detail = {.call = "idem_status", .subject = subject};
@@ -227,7 +238,7 @@ idem_status(PG_FUNCTION_ARGS)
 	else if (policy_version(fingerprint.version, &part))
 		look_up_for(&fingerprint.nonce, (Span) {fingerprint.scope, fingerprint.scope_length}, subject,
 					fingerprint_expiry(&fingerprint), wait, &answer);
-	PG_RETURN_DATUM(answer_datum(&answer));
+	PG_RETURN_DATUM(finish(&answer));
 }
 
 /*
@@ -245,9 +256,10 @@ idem_status_key(PG_FUNCTION_ARGS)
 	Answer		answer;
 
 	policy_begin();
+	stat_begin(STAT_STATUS);
 	key = args_uuid(fcinfo, 0, "key");
 	subject = args_label(fcinfo, 1, "subject");
 	wait = args_interval(fcinfo, 2, "wait", true);
 	look_up_for(key, none, subject, DT_NOEND, wait, &answer);
-	PG_RETURN_DATUM(answer_datum(&answer));
+	PG_RETURN_DATUM(finish(&answer));
 }

@@ -23,6 +23,7 @@
 
 #include "claim.h"
 #include "guard.h"
+#include "stat.h"
 #include "store.h"
 #include "wait.h"
 #include "xact.h"
@@ -163,7 +164,10 @@ static void
 at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
 		undo_changes(subid);
+		stat_at_subabort(subid);
+	}
 }
 
 /* A claim that is still open as the transaction ends. */
@@ -225,10 +229,15 @@ at_xact_event(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_COMMIT:
 			wake_waiters();
+			stat_at_commit();
 			forget_all();
 			break;
 		case XACT_EVENT_PREPARE:
+			stat_at_commit();
+			forget_all();
+			break;
 		case XACT_EVENT_ABORT:
+			stat_at_abort();
 			forget_all();
 			break;
 		default:

@@ -1,0 +1,346 @@
+/*
+ * worker.c: idem_maintain() in each of idem.databases, every idem.naptime.
+ *
+ * A launcher, connected to no database, looks each time which of the databases exist and starts a worker for one
+ * after the other.  A worker does one round and ends, so that nothing of ours stays connected: DROP DATABASE
+ * works.  Whatever is missing (database, extension, lock, worker slot) costs one log line a round at most and is
+ * tried again in the next; nothing ends the launcher but the server's shutdown.
+ *
+ * New alerts are told of by NOTIFY idem_alert, from here and never from anybody's transaction.  What was told
+ * already is remembered in shared memory, one time for each database.
+ */
+#include "compat.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_type_d.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+#include "utils/wait_event.h"
+
+#include "catalog.h"
+#include "guc.h"
+#include "worker.h"
+
+#define RESTART_SECONDS 10		/* where the launcher itself died */
+#define LOCK_TIMEOUT "5s"		/* a worker waits no longer for a table */
+#define STATEMENT_TIMEOUT "60s"
+
+/* What was told of a database's alerts. */
+typedef struct Told
+{
+	Oid			database;
+	TimestampTz until;
+} Told;
+
+static Told *told = NULL;		/* guc_stat_max is no measure: one for each name in idem.databases */
+static int	ntold = 0;
+static shmem_request_hook_type earlier_request_hook = NULL;
+static shmem_startup_hook_type earlier_startup_hook = NULL;
+
+PGDLLEXPORT void idem_launcher_main(Datum arg);
+PGDLLEXPORT void idem_worker_main(Datum arg);
+
+/* The names in idem.databases, in the current memory context. */
+static List *
+database_names(void)
+{
+	List	   *names;
+
+	if (!SplitIdentifierString(pstrdup(guc_databases), ',', &names))
+		return NIL;
+	return names;
+}
+
+/* ----- a worker: one round in one database ----- */
+
+static Told *
+told_of(Oid database)
+{
+	for (int i = 0; i < ntold; i++)
+		if (told[i].database == database)
+			return &told[i];
+	for (int i = 0; i < ntold; i++)
+		if (!OidIsValid(told[i].database))
+		{
+			told[i].database = database;
+			told[i].until = 0;
+			return &told[i];
+		}
+	return NULL;
+}
+
+/* The schema of the extension in this database, quoted; NULL where it is not installed. */
+static char *
+extension_schema(void)
+{
+	char	   *name;
+
+	if (!OidIsValid(get_extension_oid("idem", true)))
+		return NULL;
+	name = get_namespace_name(get_rel_namespace(catalog_table(TABLE_RECORD)));
+	return name == NULL ? NULL : (char *) quote_identifier(name);
+}
+
+static void
+run(const char *query, int nargs, Oid *types, Datum *values)
+{
+	if (SPI_execute_with_args(query, nargs, types, values, NULL, false, 0) < 0)
+		elog(ERROR, "SPI failed: %s", query);
+}
+
+/* One notification for each alert raised since the last round; payload: key, kind, count. */
+static void
+notify(const char *schema)
+{
+	Told	   *mark = told_of(MyDatabaseId);
+	TimestampTz now = GetCurrentTimestamp();
+	Oid			types[2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[2];
+
+	if (mark == NULL)
+		return;
+	values[0] = TimestampTzGetDatum(mark->until);
+	values[1] = TimestampTzGetDatum(now);
+	if (mark->until != 0)
+		run(psprintf("SELECT pg_catalog.pg_notify('idem_alert', pg_catalog.jsonb_build_object("
+					 "'key', key, 'kind', kind, 'count', count)::pg_catalog.text) FROM "
+					 "(SELECT * FROM %s.idem_alert WHERE last_at OPERATOR(pg_catalog.>) $1 "
+					 "AND last_at OPERATOR(pg_catalog.<=) $2 ORDER BY last_at LIMIT 1000) AS a", schema),
+			2, types, values);
+	mark->until = now;
+}
+
+static void
+do_round(void)
+{
+	char	   *schema;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	schema = extension_schema();
+	if (schema != NULL)
+	{
+		SPI_connect();
+		pgstat_report_activity(STATE_RUNNING, "idem: maintaining");
+		run(psprintf("SELECT %s.idem_maintain()", schema), 0, NULL, NULL);
+		pgstat_report_activity(STATE_RUNNING, "idem: telling of alerts");
+		notify(schema);
+		SPI_finish();
+	}
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	pgstat_report_activity(STATE_IDLE, NULL);
+	pgstat_report_stat(true);
+}
+
+void
+idem_worker_main(Datum arg)
+{
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
+	SetConfigOption("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
+	SetConfigOption("statement_timeout", STATEMENT_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
+	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION);
+	do_round();
+	proc_exit(0);
+}
+
+/* ----- the launcher ----- */
+
+static bool
+is_named(const char *database, List *names)
+{
+	ListCell   *cell;
+
+	foreach(cell, names)
+		if (strcmp(lfirst(cell), database) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * The databases to visit, those that exist and take connections.  Read by a plain scan: connected to no database,
+ * only the shared catalogs can be read, and not by index.
+ */
+static List *
+existing_databases(MemoryContext context)
+{
+	List	   *databases = NIL;
+	List	   *names;
+	Relation	catalog;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	names = database_names();
+	catalog = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(catalog, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
+		MemoryContext inner = MemoryContextSwitchTo(context);
+
+		if (database->datallowconn && is_named(NameStr(database->datname), names))
+			databases = lappend_oid(databases, database->oid);
+		MemoryContextSwitchTo(inner);
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	return databases;
+}
+
+static void
+describe_worker(BackgroundWorker *worker, const char *function)
+{
+	memset(worker, 0, sizeof(*worker));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker->bgw_start_time = BgWorkerStart_RecoveryFinished;
+	strlcpy(worker->bgw_library_name, "idem", sizeof(worker->bgw_library_name));
+	strlcpy(worker->bgw_function_name, function, sizeof(worker->bgw_function_name));
+}
+
+/* One worker's round, from start to end. */
+static void
+visit(Oid database)
+{
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *handle;
+
+	describe_worker(&worker, "idem_worker_main");
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "idem worker");
+	snprintf(worker.bgw_type, sizeof(worker.bgw_type), "idem worker");
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_main_arg = ObjectIdGetDatum(database);
+	worker.bgw_notify_pid = MyProcPid;
+	if (RegisterDynamicBackgroundWorker(&worker, &handle))
+		(void) WaitForBackgroundWorkerShutdown(handle);
+	else
+		ereport(LOG,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("idem launcher could not start a worker"),
+				 errhint("You might need to increase max_worker_processes.")));
+}
+
+static void
+visit_all(MemoryContext context)
+{
+	ListCell   *cell;
+
+	foreach(cell, existing_databases(context))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (ShutdownRequestPending)
+			break;
+		visit(lfirst_oid(cell));
+	}
+	MemoryContextReset(context);
+}
+
+static void
+nap(void)
+{
+	pgstat_report_activity(STATE_IDLE, NULL);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, guc_naptime * 1000L,
+					 PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}
+
+void
+idem_launcher_main(Datum arg)
+{
+	MemoryContext context;
+	TimestampTz next = 0;
+
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	context = AllocSetContextCreate(TopMemoryContext, "idem launcher", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	for (;;)
+	{
+		/* latches are set for other reasons as well: only the time starts a round */
+		if (GetCurrentTimestamp() >= next)
+		{
+			visit_all(context);
+			next = GetCurrentTimestamp() + (int64) guc_naptime * USECS_PER_SEC;
+		}
+		nap();
+	}
+}
+
+/* ----- start ----- */
+
+static void
+request_memory(void)
+{
+	if (earlier_request_hook != NULL)
+		earlier_request_hook();
+	ntold = list_length(database_names());
+	RequestAddinShmemSpace(mul_size(ntold, sizeof(Told)));
+}
+
+static void
+start_memory(void)
+{
+	bool		known;
+
+	if (earlier_startup_hook != NULL)
+		earlier_startup_hook();
+	ntold = list_length(database_names());
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	told = ShmemInitStruct("idem alerts told", mul_size(ntold, sizeof(Told)), &known);
+	if (!known)
+		memset(told, 0, mul_size(ntold, sizeof(Told)));
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+worker_register(void)
+{
+	BackgroundWorker worker;
+
+	if (guc_databases[0] == '\0')
+		return;
+	earlier_request_hook = shmem_request_hook;
+	shmem_request_hook = request_memory;
+	earlier_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = start_memory;
+	describe_worker(&worker, "idem_launcher_main");
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "idem launcher");
+	snprintf(worker.bgw_type, sizeof(worker.bgw_type), "idem launcher");
+	worker.bgw_restart_time = RESTART_SECONDS;
+	RegisterBackgroundWorker(&worker);
+}
