@@ -1107,6 +1107,269 @@ COMMENT ON FUNCTION @extschema@.idem_maintain() IS
 	'regular care in one call: purge what has lapsed, raise an alert for each newly stuck claim, drop old alerts';
 
 
+-- Replies: what a model or an HTTP client is told (src/reply.c, src/preview.c, src/http.c)
+
+CREATE TABLE @extschema@.idem_guidance (
+	outcome          pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	scope            pg_catalog.text COLLATE pg_catalog."C" NOT NULL DEFAULT '*',
+	lang             pg_catalog.text COLLATE pg_catalog."C" NOT NULL DEFAULT 'en',
+	meaning          pg_catalog.text,
+	instruction      pg_catalog.text,
+	CONSTRAINT idem_guidance_pkey PRIMARY KEY (outcome, scope, lang),
+	CONSTRAINT idem_guidance_outcome CHECK (outcome IN (
+		'PREVIEW_READY', 'ACQUIRED', 'ACQUIRED_AGAIN', 'TAKEOVER', 'IN_FLIGHT', 'DONE', 'DONE_NOW', 'FAILED', 'RECONCILE',
+		'PARAM_MISMATCH', 'SUBJECT_MISMATCH', 'SCOPE_MISMATCH', 'EXPIRED', 'INVALID', 'REPEAT', 'REPEAT_OPEN',
+		'NONE', 'NONE_UNSURE', 'UNKNOWN', 'RETRYABLE', 'RELEASED')),
+	CONSTRAINT idem_guidance_scope CHECK (pg_catalog.octet_length(scope) BETWEEN 1 AND 255),
+	CONSTRAINT idem_guidance_lang CHECK (lang IN ('en', 'zh')),
+	CONSTRAINT idem_guidance_text CHECK (meaning IS NOT NULL OR instruction IS NOT NULL),
+	CONSTRAINT idem_guidance_meaning CHECK (pg_catalog.octet_length(meaning) BETWEEN 1 AND 4096),
+	CONSTRAINT idem_guidance_instruction CHECK (pg_catalog.octet_length(instruction) BETWEEN 1 AND 4096)
+) USING heap;
+COMMENT ON TABLE @extschema@.idem_guidance IS
+	'your own texts for replies, in place of those that come with idem; a scope''s own row goes before ''*''';
+COMMENT ON COLUMN @extschema@.idem_guidance.outcome IS
+	'an outcome, or a case of one: ACQUIRED_AGAIN and TAKEOVER of ACQUIRED, DONE_NOW of DONE, REPEAT_OPEN of REPEAT, NONE_UNSURE of NONE, RELEASED of RETRYABLE; or PREVIEW_READY';
+COMMENT ON COLUMN @extschema@.idem_guidance.scope IS 'the tool or operation, or ''*'' for all';
+COMMENT ON COLUMN @extschema@.idem_guidance.lang IS 'en or zh';
+COMMENT ON COLUMN @extschema@.idem_guidance.meaning IS
+	'what is the case; null: as it is without this row. {confirm_with}, {poll_with}, {wait} and {members} are filled in';
+COMMENT ON COLUMN @extschema@.idem_guidance.instruction IS 'what to do next; likewise';
+
+CREATE FUNCTION @extschema@.idem_reply_default(
+	kind             pg_catalog.text,
+	lang             pg_catalog.text,
+	OUT language     pg_catalog.text,
+	OUT code         pg_catalog.text,
+	OUT retryable    pg_catalog.bool,
+	OUT effect       pg_catalog.text,
+	OUT http_status  pg_catalog.int4,
+	OUT title        pg_catalog.text,
+	OUT meaning      pg_catalog.text,
+	OUT instruction  pg_catalog.text
+) RETURNS record
+	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_reply_default';
+COMMENT ON FUNCTION @extschema@.idem_reply_default(pg_catalog.text, pg_catalog.text) IS
+	'internal: what idem itself says in one kind of reply, its places not filled';
+
+CREATE FUNCTION @extschema@.idem_reply_fill(
+	template         pg_catalog.text,
+	lang             pg_catalog.text,
+	confirm_with     pg_catalog.text,
+	poll_with        pg_catalog.text,
+	poll_after_ms    pg_catalog.int8,
+	material         pg_catalog.text[],
+	immaterial       pg_catalog.text[]
+) RETURNS pg_catalog.text
+	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_reply_fill';
+COMMENT ON FUNCTION @extschema@.idem_reply_fill(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text[], pg_catalog.text[]) IS
+	'internal: a text with its places filled from the policy';
+
+CREATE FUNCTION @extschema@.idem_find_repeat(
+	subject          pg_catalog.text,
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb
+) RETURNS @extschema@.idem_claim
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_find_repeat';
+COMMENT ON FUNCTION @extschema@.idem_find_repeat(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) IS
+	'internal: an equal operation within the scope''s repeat_guard, or null';
+
+-- The case that an outcome falls into.  Only idem_status knows a token's time, and then NONE is certain: its
+-- claim has a scope.  A finished operation behind REPEAT has a time, one whose outcome is unknown has none.
+CREATE FUNCTION @extschema@.idem_reply_kind(claim @extschema@.idem_claim) RETURNS pg_catalog.text
+	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT PARALLEL SAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+BEGIN
+	IF claim.outcome IS NULL THEN
+		RAISE EXCEPTION 'claim must not be null'
+			USING ERRCODE = 'null_value_not_allowed',
+				  HINT = 'Give what idem_acquire, idem_acquire_direct, idem_execute, idem_status or idem_status_key returned.';
+	END IF;
+	RETURN CASE claim.outcome::text
+		WHEN 'ACQUIRED' THEN CASE WHEN claim.attempt > 1 THEN 'TAKEOVER' WHEN claim.replayed THEN 'ACQUIRED_AGAIN' ELSE 'ACQUIRED' END
+		WHEN 'DONE' THEN CASE WHEN claim.replayed IS FALSE THEN 'DONE_NOW' ELSE 'DONE' END
+		WHEN 'REPEAT' THEN CASE WHEN claim.finished_at IS NULL THEN 'REPEAT_OPEN' ELSE 'REPEAT' END
+		WHEN 'NONE' THEN CASE WHEN claim.scope IS NULL THEN 'NONE_UNSURE' ELSE 'NONE' END
+		WHEN 'RETRYABLE' THEN CASE WHEN claim.finished_at IS NULL THEN 'RETRYABLE' ELSE 'RELEASED' END
+		ELSE claim.outcome::text
+	END;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_reply_kind(@extschema@.idem_claim) IS 'internal: the kind of reply that a claim calls for';
+
+CREATE FUNCTION @extschema@.idem_compose_reply(
+	claim            @extschema@.idem_claim,
+	kind             pg_catalog.text,
+	lang             pg_catalog.text
+) RETURNS pg_catalog.jsonb
+	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+#variable_conflict use_column
+DECLARE
+	said record;
+	own record;
+	policy @extschema@.idem_policy;
+	poll_ms int8;
+	reply jsonb;
+	extra jsonb;
+BEGIN
+	SELECT d.* INTO said FROM @extschema@.idem_reply_default(kind, idem_compose_reply.lang) AS d;
+	SELECT p.* INTO policy FROM @extschema@.idem_policy AS p
+		WHERE p.scope IN (claim.scope, '*') ORDER BY p.scope = '*' LIMIT 1;
+	poll_ms := ceil(extract(epoch FROM coalesce(policy.poll_after, '2 seconds')) * 1000);
+	-- each text by itself: the scope's own, else that for all, else ours
+	SELECT (array_agg(g.meaning ORDER BY g.scope = '*') FILTER (WHERE g.meaning IS NOT NULL))[1] AS meaning,
+			(array_agg(g.instruction ORDER BY g.scope = '*') FILTER (WHERE g.instruction IS NOT NULL))[1] AS instruction
+		INTO own
+		FROM @extschema@.idem_guidance AS g
+		WHERE g.outcome = kind AND g.lang = said.language AND g.scope IN (claim.scope, '*');
+
+	reply := jsonb_build_object(
+		'status', said.code,
+		'meaning', @extschema@.idem_reply_fill(coalesce(own.meaning, said.meaning), said.language,
+			policy.confirm_with, policy.poll_with, poll_ms, policy.material, policy.immaterial),
+		'instruction', @extschema@.idem_reply_fill(coalesce(own.instruction, said.instruction), said.language,
+			policy.confirm_with, policy.poll_with, poll_ms, policy.material, policy.immaterial),
+		'retryable', said.retryable,
+		-- released at the first attempt, without a reason: its holder was certain that nothing happened
+		'effect', CASE WHEN kind = 'RELEASED' AND claim.attempt = 1 AND claim.result IS NULL THEN 'none' ELSE said.effect END,
+		'trace_id', claim.trace_id);
+
+	-- members that apply; a null among them is left out, which must not touch what is inside a result
+	extra := '{}';
+	IF kind IN ('ACQUIRED', 'ACQUIRED_AGAIN', 'TAKEOVER', 'IN_FLIGHT', 'UNKNOWN') THEN
+		extra := jsonb_build_object('poll_with', policy.poll_with, 'poll_after_ms', poll_ms);
+	ELSIF kind = 'RECONCILE' THEN
+		extra := jsonb_build_object('poll_with', policy.poll_with);
+	ELSIF kind IN ('PREVIEW_READY', 'PARAM_MISMATCH') THEN
+		extra := jsonb_build_object('confirm_with', policy.confirm_with, 'poll_with', policy.poll_with,
+			'must_equal', coalesce(policy.material, '{""}'), 'may_differ', policy.immaterial);
+	ELSIF kind IN ('INVALID', 'NONE', 'RETRYABLE', 'RELEASED') THEN
+		extra := jsonb_build_object('confirm_with', policy.confirm_with);
+	END IF;
+	IF kind IN ('DONE', 'DONE_NOW', 'FAILED', 'REPEAT', 'RELEASED') THEN
+		extra := extra || jsonb_build_object('result_ref', claim.result_ref, 'finished_at', claim.finished_at);
+		IF claim.result IS NOT NULL THEN
+			reply := reply || jsonb_build_object('result', claim.result);
+		END IF;
+	END IF;
+	RETURN reply || jsonb_strip_nulls(extra);
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_compose_reply(@extschema@.idem_claim, pg_catalog.text, pg_catalog.text) IS
+	'internal: a reply of one kind';
+
+-- The functions that follow read policies and texts with their owner's rights: what a reply needs of them is no
+-- secret, and who gets replies needs no privilege on the tables.
+
+CREATE FUNCTION @extschema@.idem_reply(
+	claim            @extschema@.idem_claim,
+	lang             pg_catalog.text DEFAULT NULL
+) RETURNS pg_catalog.jsonb
+	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+BEGIN
+	RETURN @extschema@.idem_compose_reply(claim, @extschema@.idem_reply_kind(claim), lang);
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_reply(@extschema@.idem_claim, pg_catalog.text) IS
+	'what a model is told of a claim: what is the case, what to do next, whether the effect has happened; in lang, or idem.lang';
+
+CREATE FUNCTION @extschema@.idem_preview(
+	subject          pg_catalog.text,
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb,
+	not_after        pg_catalog.timestamptz DEFAULT NULL,
+	confirm_repeat   pg_catalog.bool DEFAULT false
+) RETURNS pg_catalog.jsonb
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+DECLARE
+	-- signed first, so that arguments are judged the same way whether or not there is a repeat
+	fingerprint CONSTANT text := @extschema@.idem_sign(subject, scope, params, not_after, confirm_repeat);
+	claim @extschema@.idem_claim;
+BEGIN
+	IF NOT confirm_repeat THEN
+		claim := @extschema@.idem_find_repeat(subject, scope, params);
+		IF claim.outcome IS NOT NULL THEN
+			-- no fingerprint: a model that has one goes on, and a person is to decide
+			RETURN @extschema@.idem_reply(claim);
+		END IF;
+	END IF;
+	claim.scope := scope;
+	RETURN @extschema@.idem_compose_reply(claim, 'PREVIEW_READY', NULL)
+		|| jsonb_build_object(
+			'fingerprint', fingerprint,
+			'expires_at', (SELECT i.expires_at FROM @extschema@.idem_inspect(fingerprint) AS i),
+			'copy_back', jsonb_build_array('fingerprint'));
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_preview(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.timestamptz, pg_catalog.bool) IS
+	'a reply with a fingerprint for one operation and how to confirm it; or, within the scope''s repeat_guard, that it is likely a repeat; writes nothing';
+
+CREATE FUNCTION @extschema@.idem_http(
+	claim            @extschema@.idem_claim,
+	lang             pg_catalog.text DEFAULT NULL,
+	OUT status       pg_catalog.int4,
+	OUT headers      pg_catalog.jsonb,
+	OUT body         pg_catalog.jsonb
+) RETURNS record
+	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+DECLARE
+	kind CONSTANT text := @extschema@.idem_reply_kind(claim);
+	reply CONSTANT jsonb := @extschema@.idem_compose_reply(claim, kind, lang);
+	said record;
+BEGIN
+	SELECT d.* INTO said FROM @extschema@.idem_reply_default(kind, lang) AS d;
+	status := said.http_status;
+	headers := '[{"Cache-Control": "no-store"}]';
+	IF claim.outcome = 'DONE' AND claim.result IS NOT NULL THEN
+		-- the first answer, as it was
+		body := claim.result;
+		headers := headers || '[{"Content-Type": "application/json"}]';
+	ELSE
+		IF claim.outcome = 'FAILED' AND jsonb_typeof(claim.result -> 'status') = 'number'
+				AND claim.result ->> 'status' ~ '^[45][0-9][0-9]$' THEN
+			-- a reason that is an HTTP failure itself is replayed as that
+			status := claim.result ->> 'status';
+		END IF;
+		body := reply;
+		IF status >= 400 THEN
+			body := reply - 'status' || jsonb_build_object(
+				'type', 'urn:idem:problem:' || lower(claim.outcome::text),
+				'title', said.title, 'status', status, 'detail', reply -> 'meaning', 'code', said.code);
+		END IF;
+		headers := headers
+			|| jsonb_build_object('Content-Type', CASE WHEN status >= 400 THEN 'application/problem+json' ELSE 'application/json' END)
+			|| jsonb_build_object('Content-Language', said.language);
+	END IF;
+	IF claim.replayed AND claim.outcome IN ('DONE', 'FAILED') THEN
+		headers := headers || '[{"Idempotent-Replayed": "true"}]';
+	END IF;
+	IF reply ? 'poll_after_ms' THEN
+		headers := headers || jsonb_build_object('Retry-After', ceil((reply ->> 'poll_after_ms')::numeric / 1000)::text);
+	END IF;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_http(@extschema@.idem_claim, pg_catalog.text) IS
+	'the same as an HTTP answer: a status, headers as PostgREST takes them, and the first result or an RFC 9457 problem';
+
+CREATE FUNCTION @extschema@.idem_http_key(header pg_catalog.text) RETURNS pg_catalog.text
+	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_http_key';
+COMMENT ON FUNCTION @extschema@.idem_http_key(pg_catalog.text) IS
+	'the key in the value of an Idempotency-Key header, a quoted string by RFC 8941';
+
+
 -- Counters (src/stat.c)
 
 CREATE FUNCTION @extschema@.idem_stat_counters(
@@ -1237,6 +1500,7 @@ VALUES
 	('signer', 'idem_downstream_key', 'EXECUTE'),
 	('signer', 'idem_reply', 'EXECUTE'),
 	('signer', 'idem_http', 'EXECUTE'),
+	('signer', 'idem_http_key', 'EXECUTE'),
 	('caller', 'idem_acquire', 'EXECUTE'),
 	('caller', 'idem_acquire_direct', 'EXECUTE'),
 	('caller', 'idem_commit', 'EXECUTE'),
@@ -1253,6 +1517,7 @@ VALUES
 	('caller', 'idem_downstream_key', 'EXECUTE'),
 	('caller', 'idem_reply', 'EXECUTE'),
 	('caller', 'idem_http', 'EXECUTE'),
+	('caller', 'idem_http_key', 'EXECUTE'),
 	('auditor', 'idem_inspect', 'EXECUTE'),
 	('auditor', 'idem_uncommitted', 'EXECUTE'),
 	('auditor', 'idem_downstream_name', 'EXECUTE'),
@@ -1298,7 +1563,8 @@ CREATE FUNCTION @extschema@.idem_members(
 	AS $$
 SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
 		coalesce(p.proacl, acldefault('f', p.proowner)), false,
-		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out')
+		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out',
+			'idem_reply_default', 'idem_reply_fill', 'idem_reply_kind', 'idem_compose_reply', 'idem_find_repeat')
 			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
 	FROM pg_extension AS e
 	JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
@@ -1386,6 +1652,7 @@ SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_policy', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_policy_version', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_record', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_alert', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_guidance', '');
 
 -- Nothing is open to anybody, PUBLIC and default privileges included; then the installing role gets all, to
 -- use and to grant: of a trusted installation it is not the owner.  Tables come without TRIGGER and REFERENCES,
