@@ -69,6 +69,13 @@ static Step
 answer_repeat(Request *request, const pg_uuid_t *operation, Answer *answer)
 {
 	claim_look_up(operation, DT_NOEND, answer);
+	if (answer->outcome != OUTCOME_DONE)
+	{
+		/* it may have failed since it was judged: a time and a result say that it happened, to those who read them */
+		answer->finished_at = answer->retained_until = DT_NOEND;
+		answer->result = NULL;
+		answer->result_ref = (Span) {NULL, 0};
+	}
 	answer->outcome = OUTCOME_REPEAT;
 	answer->replayed = false;
 	answer->has_key = true;
