@@ -63,7 +63,7 @@ same_parameters(Request *request, const Claim *claim)
 	if (request->door == DOOR_CONTENT)
 		return true;
 	if (claim->policy_version == request->version)
-		return memcmp(claim->param_hash, request->param_hash, SHA256_LENGTH) == 0;
+		return !request->immaterial && memcmp(claim->param_hash, request->param_hash, SHA256_LENGTH) == 0;
 	return request->door == DOOR_CLIENT &&
 		policy_version(claim->policy_version, &part) &&
 		canonical_hash(request->params, part, hash) &&
@@ -181,6 +181,8 @@ grant(Request *request, Claim *claim, int32 attempt, TimestampTz now)
 static void
 fresh_claim(Request *request, Claim *claim, TimestampTz now)
 {
+	if (request->immaterial)
+		request_refuse_immaterial();
 	memset(claim, 0, sizeof(*claim));
 	claim->key = request->key;
 	claim->scope = request->scope;

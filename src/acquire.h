@@ -25,6 +25,7 @@ typedef struct Request
 	Span		subject;
 	Jsonb	   *params;
 	int32		version;		/* of the lists that param_hash was computed under */
+	bool		immaterial;		/* nothing of params is material under them: nothing can begin */
 	uint8		param_hash[SHA256_LENGTH];
 	TimestampTz expires_at;		/* DT_NOEND for a direct call */
 	bool		confirmed_repeat;
@@ -50,8 +51,14 @@ extern TimestampTz fingerprint_expiry(const Fingerprint *fingerprint);
  */
 extern bool request_by_fingerprint(Request *request, Span token, Answer *answer);
 
-/* Make a request of a direct call.  Raises 22023 where nothing of the parameters is material. */
+/*
+ * Make a request of a direct call.  Raises 22023 where nothing of the parameters is material, but for a client's
+ * key leaves that until a grant is to be made: what it began under other lists is still its own.
+ */
 extern void request_direct(Request *request, Span client_key);
+
+/* Raise 22023: the parameters bind the operation to nothing. */
+extern void request_refuse_immaterial(void) pg_attribute_noreturn();
 
 /* The caller's token for the attempt, or NULL. */
 extern void request_owner(Request *request, const pg_uuid_t *owner);

@@ -137,8 +137,8 @@ name_by_earlier_content(Request *request)
 	return false;
 }
 
-static void
-nothing_material(Span scope)
+void
+request_refuse_immaterial(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -160,14 +160,13 @@ request_direct(Request *request, Span client_key)
 				   request->subject.data, request->subject.length,
 				   client_key.data, client_key.length, &request->key);
 		request->version = policy->version;
-		if (!canonical_hash(request->params, policy->part, request->param_hash))
-			nothing_material(request->scope);
+		request->immaterial = !canonical_hash(request->params, policy->part, request->param_hash);
 		return;
 	}
 	request->door = DOOR_CONTENT;
 	if (!name_by_earlier_content(request) &&
 		!name_by_content(request, policy->version, policy->part))
-		nothing_material(request->scope);
+		request_refuse_immaterial();
 }
 
 static void
