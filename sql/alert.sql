@@ -1,0 +1,137 @@
+-- Alerts: a row for each operation and kind (P4, P7). The log lines are tested by TAP.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS idem CASCADE;
+RESET client_min_messages;
+CREATE SCHEMA idem_test_alert;
+SET search_path = idem_test_alert, public;
+\set VERBOSITY sqlstate
+DELETE FROM idem_record;
+DELETE FROM idem_alert;
+
+CREATE FUNCTION acquire(n int, holder text DEFAULT NULL) RETURNS text LANGUAGE sql AS $$
+	SELECT outcome FROM idem_acquire_direct('alice', 'alert', to_jsonb(n), owner => '00000000-0000-4000-8000-000000000001', holder => holder)
+$$;
+CREATE FUNCTION k(n int) RETURNS uuid LANGUAGE sql AS $$ SELECT idem_key('alice', 'alert', to_jsonb(n)) $$;
+\set mine '''00000000-0000-4000-8000-000000000001'''
+\set late '''00000000-0000-4000-8000-000000000002'''
+-- a second passes
+CREATE FUNCTION later() RETURNS void LANGUAGE sql AS $$ UPDATE idem_alert SET last_at = last_at - interval '2 s', first_at = first_at - interval '2 s' $$;
+CREATE VIEW alerts AS SELECT kind, count, scope, subject, role = current_user AS mine, first_at < last_at AS lasting, detail FROM idem_alert ORDER BY kind, scope;
+
+-- P7: a good token used wrongly. The row is the operation's; what was brought is in the detail ----------------------------
+SELECT idem_sign('alice', 'alert', '{"amount": 199}') AS fp \gset
+SELECT outcome FROM idem_acquire(:'fp', 'alice', 'alert', '{"amount": 200, "iban": "DE02 1234"}', holder => 'gw-1');
+SELECT outcome FROM idem_acquire(:'fp', 'bob', 'alert', '{"amount": 199}');
+SELECT outcome FROM idem_acquire(:'fp', 'alice', 'alert.other', '{"amount": 199}');
+SELECT * FROM alerts;
+SELECT count(DISTINCT a.key), bool_and(a.key = i.key) AS key FROM idem_alert AS a, idem_inspect(:'fp') AS i;
+-- neither the right parameters nor the wrong ones, nor the token, nor a hash
+SELECT count(*) FROM idem_alert AS a WHERE a::text ~ '200|199|DE02' OR strpos(a::text, :'fp') > 0 OR strpos(a::text, encode(idem_param_hash(NULL, '{"amount": 200, "iban": "DE02 1234"}'), 'hex')) > 0;
+-- at most once a second, however often; then counted
+SELECT count(*) FROM generate_series(1, 50), idem_acquire(:'fp', 'bob', 'alert', '{"amount": 199}');
+SELECT kind, count, lasting FROM alerts;
+SELECT later();
+SELECT outcome FROM idem_acquire(:'fp', 'carol', 'alert', '{"amount": 199}');
+SELECT kind, count, lasting, detail FROM alerts WHERE kind = 'subject_mismatch';
+-- rolled back by the caller, the row goes with it
+BEGIN;
+SELECT outcome FROM idem_acquire(idem_sign('alice', 'alert.rolled', '1'), 'bob', 'alert.rolled', '1');
+SELECT count(*) FROM idem_alert WHERE scope = 'alert.rolled';
+ROLLBACK;
+SELECT count(*) FROM idem_alert WHERE scope = 'alert.rolled';
+-- forged, expired, and never heard of: no row
+DELETE FROM idem_alert;
+SELECT outcome FROM unnest(ARRAY[NULL, 'x', :'fp' || 'A', 'a.b']) AS t, idem_acquire(t, 'alice', 'alert', '1');
+SELECT idem_commit(gen_random_uuid(), gen_random_uuid(), '"x"'), idem_release(gen_random_uuid(), gen_random_uuid());
+-- a status writes nothing, whoever asks
+SELECT outcome FROM idem_status(:'fp', 'bob');
+SELECT outcome FROM idem_status_key((SELECT key FROM idem_inspect(:'fp')), 'bob');
+-- nor is it an alert to be refused by a claim in flight, or to replay
+SELECT acquire(1), acquire(1);
+SELECT outcome FROM idem_acquire_direct('alice', 'alert', '1');
+SELECT count(*) FROM idem_alert;
+-- a client's key with other parameters
+SELECT count(*) FROM unnest('{1,2}'::text[]) AS p, idem_acquire_direct('alice', 'alert.client', to_jsonb(p), 'order');
+SELECT * FROM alerts;
+DELETE FROM idem_alert;
+
+-- P4: who does not hold the grant: the first and the latest of what came late is kept ----------------------------------------
+SELECT idem_commit(k(1), :late, '{"receipt": 1}', 'ref-1');
+SELECT later();
+SELECT idem_commit(k(1), :late, '{"receipt": 2}');
+SELECT later();
+SELECT idem_fail(k(1), :late, '"third"');
+SELECT * FROM alerts;
+SELECT later();
+SELECT idem_release(k(1), :late), idem_renew(k(1), :late);
+SELECT count, detail -> 'first' ->> 'result' AS first, detail -> 'latest' AS latest FROM alerts;
+-- the evidence holds no token
+SELECT count(*) FROM idem_alert AS a WHERE a::text ~ '00000000-?0000-?4000';
+-- of every kind of result, null and nothing apart
+DELETE FROM idem_alert;
+SELECT acquire(n) FROM generate_series(10, 15) AS n;
+SELECT idem_commit(k(10), :late, 'null'), idem_commit(k(11), :late), idem_commit(k(12), :late, '[]'), idem_commit(k(13), :late, '{}'), idem_commit(k(14), :late, '0'), idem_commit(k(15), :late, '"x"');
+SELECT n, detail -> 'latest' AS latest FROM generate_series(10, 15) AS n JOIN idem_alert ON key = k(n) ORDER BY n;
+-- large evidence is kept whole
+SELECT acquire(16);
+SELECT idem_commit(k(16), :late, to_jsonb(repeat('x', 2000000)));
+SELECT length(detail #>> '{first,result}') FROM idem_alert WHERE key = k(16);
+-- in the claim's own transaction too, and on a finished record
+DELETE FROM idem_alert;
+BEGIN;
+SELECT acquire(17), idem_commit(k(17), :late, '"early"');
+SELECT idem_commit(k(17), :mine, '"good"'), idem_commit(k(17), :late, '"late"');
+COMMIT;
+SELECT kind, count, detail FROM alerts;
+
+-- the other kinds ---------------------------------------------------------------------------------------------------------------
+DELETE FROM idem_alert;
+INSERT INTO idem_policy (scope, downstream) VALUES ('alert', 'idempotent');
+SELECT acquire(20, 'worker-1');
+UPDATE idem_record SET lease_until = '2020-01-01' WHERE key = k(20);
+SELECT outcome, attempt FROM idem_acquire_direct('alice', 'alert', '20', holder => 'worker-2');
+SELECT idem_commit(k(20), :mine, '"late"');
+SELECT kind, count, detail FROM alerts;
+DELETE FROM idem_alert;
+DELETE FROM idem_policy WHERE scope = 'alert';
+SELECT acquire(21, 'worker-1');
+UPDATE idem_record SET lease_until = '2020-01-01' WHERE key = k(21);
+SELECT acquire(21), acquire(21);
+SELECT idem_commit(k(21), :mine, '"late but alone"');
+SELECT acquire(22, 'worker-1');
+SELECT idem_release(k(22), :mine), idem_release(k(22), :mine);
+SELECT acquire(23);
+SELECT idem_fail(k(23), :mine, '"why"', true);
+SELECT kind, count, detail FROM alerts;
+-- released before anybody could see it: nothing to tell
+DELETE FROM idem_alert;
+BEGIN; SELECT acquire(24), idem_release(k(24), :mine); COMMIT;
+SELECT count(*) FROM idem_alert;
+
+-- an alert never stops or fails the call that raised it --------------------------------------------------------------------------
+BEGIN READ ONLY;
+SELECT outcome FROM idem_acquire(:'fp', 'bob', 'alert', '{"amount": 199}');
+SELECT idem_commit(k(1), :late, '"x"');
+COMMIT;
+SELECT count(*) FROM idem_alert;
+-- its table altered, by column, key and constraint
+BEGIN;
+ALTER TABLE idem_alert ADD COLUMN extra int;
+SELECT outcome FROM idem_acquire(:'fp', 'bob', 'alert', '{"amount": 199}');
+SELECT count(*) FROM idem_alert;
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem_alert DROP CONSTRAINT idem_alert_pkey;
+SELECT outcome FROM idem_acquire(:'fp', 'bob', 'alert', '{"amount": 199}');
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem_alert ADD CONSTRAINT never CHECK (count < 0);
+SELECT outcome FROM idem_acquire(:'fp', 'bob', 'alert', '{"amount": 199}');
+ROLLBACK;
+-- REPEATABLE READ and SERIALIZABLE
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT outcome FROM idem_acquire(:'fp', 'bob', 'alert', '{"amount": 199}');
+COMMIT;
+SELECT kind, count FROM alerts;
+DELETE FROM idem_alert;
+DELETE FROM idem_record;
