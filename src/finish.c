@@ -141,6 +141,9 @@ decide(const Call *call, const Claim *claim, TimestampTz now)
 	unsigned	facts = claim_facts(claim, now, owner);
 
 	stat_scope(claim->scope);
+	/* a guard row is no operation of its own */
+	if (claim->is_guard)
+		return state_decide(STATE_NONE, call->event, 0);
 	if (call->forced)
 		facts |= FACT_FORCED;
 	if (same_jsonb(claim->result, call->result) && span_equal(claim->result_ref, call->result_ref))
