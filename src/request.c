@@ -122,15 +122,18 @@ is_known(const pg_uuid_t *key)
 
 /*
  * An operation that began under lists replaced since is still the same operation: its honest retry must find
- * it.
+ * it, unless the lists in force name one that is known.
  */
 static bool
-name_by_earlier_content(Request *request)
+name_by_known_content(Request *request)
 {
+	const Policy *policy = request->policy;
 	const ReplacedVersion *versions;
 	int			nversions = policy_replaced(request->scope.data, request->scope.length,
 											GetCurrentTimestamp(), &versions);
 
+	if (nversions > 0 && name_by_content(request, policy->version, policy->part) && is_known(&request->key))
+		return true;
 	for (int i = 0; i < nversions; i++)
 		if (name_by_content(request, versions[i].version, versions[i].part) && is_known(&request->key))
 			return true;
@@ -164,7 +167,7 @@ request_direct(Request *request, Span client_key)
 		return;
 	}
 	request->door = DOOR_CONTENT;
-	if (!name_by_earlier_content(request) &&
+	if (!name_by_known_content(request) &&
 		!name_by_content(request, policy->version, policy->part))
 		request_refuse_immaterial();
 }
