@@ -82,6 +82,7 @@ check_table(Store *store)
 	return true;
 }
 
+/* The index of the primary key as this library knows it; NULL where there is none such. */
 static Relation
 open_key_index(Store *store, LOCKMODE lock)
 {
@@ -89,21 +90,30 @@ open_key_index(Store *store, LOCKMODE lock)
 	Relation	index;
 
 	if (!OidIsValid(oid))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" has no primary key", RelationGetRelationName(store->relation)),
-				 errhint("Restore the primary key that the extension created.")));
+		return NULL;
 	index = index_open(oid, lock);
-	if (index->rd_rel->relam != BTREE_AM_OID ||
-		index->rd_index->indnkeyatts != layout_of(store->table)->key_natts ||
-		index->rd_index->indkey.values[0] != RECORD_KEY + 1 ||
-		!index->rd_index->indimmediate ||
-		!index->rd_index->indisvalid)
+	if (index->rd_rel->relam == BTREE_AM_OID &&
+		index->rd_index->indnkeyatts == layout_of(store->table)->key_natts &&
+		index->rd_index->indkey.values[0] == RECORD_KEY + 1 &&
+		index->rd_index->indimmediate &&
+		index->rd_index->indisvalid)
+		return index;
+	index_close(index, NoLock);
+	return NULL;
+}
+
+/* As check_table does, refuse a table without its primary key. */
+static bool
+find_key_index(Store *store, LOCKMODE lock)
+{
+	store->key_index = open_key_index(store, lock);
+	if (store->key_index == NULL && store->table != TABLE_ALERT)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the primary key of table \"%s\" was altered", RelationGetRelationName(store->relation)),
+				 errmsg("the primary key of table \"%s\" was altered or dropped",
+						RelationGetRelationName(store->relation)),
 				 errhint("Restore the primary key that the extension created.")));
-	return index;
+	return store->key_index != NULL;
 }
 
 bool
@@ -117,12 +127,11 @@ store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional)
 	store->table = table;
 	store->relation = table_open(oid, conditional ? NoLock : lock);
 	store->lock = lock;
-	if (!check_table(store))
+	if (!check_table(store) || !find_key_index(store, lock))
 	{
 		table_close(store->relation, lock);
 		return false;
 	}
-	store->key_index = open_key_index(store, lock);
 	store->found = table_slot_create(store->relation, NULL);
 	return true;
 }
