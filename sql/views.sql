@@ -65,8 +65,10 @@ SELECT state, count(*) FROM idem_audit GROUP BY state ORDER BY state;
 
 -- the list of claims in flight goes by the index, also when it is large
 SET enable_seqscan = off;
+SET enable_bitmapscan = off;
 EXPLAIN (COSTS OFF) SELECT key FROM idem_stuck;
 RESET enable_seqscan;
+RESET enable_bitmapscan;
 
 -- read only
 BEGIN READ ONLY; SELECT count(*) FROM idem_in_flight; COMMIT;

@@ -301,11 +301,13 @@ SELECT done(87, '{"n": "eighty-seven"}');
 SELECT acquire(88), retry(88);
 SELECT other(88) LIKE 'ACQUIRED 2%' AS next;
 SET enable_seqscan = off;
+SET enable_bitmapscan = off;
 EXPLAIN (COSTS OFF) SELECT key FROM idem_record WHERE result ->> 'n' = 'eighty-six';
 SELECT count(*) FROM idem_record WHERE result ->> 'n' IN ('eighty-six', 'eighty-seven');
 SELECT count(*) FROM idem_record WHERE subject = 'alice' AND state = 'D' AND result ? 'n';
 SELECT attempt, count(*) FROM idem_record WHERE scope = 'xact' AND key IN (SELECT idem_key('alice', 'xact', to_jsonb(n)) FROM generate_series(86, 88) AS n) GROUP BY 1 ORDER BY 1;
 RESET enable_seqscan;
+RESET enable_bitmapscan;
 DROP INDEX extra_scope, extra_partial, extra_expression, extra_unique, extra_hash;
 -- rebuilt meanwhile
 VACUUM FULL idem_record;
