@@ -418,7 +418,6 @@ try_acquire(Request *request, Answer *answer)
 void
 acquire(Request *request, Answer *answer)
 {
-	bool		waited = false;
 	Wait		wait;
 
 	wait_begin(&wait, request->wait);
@@ -428,12 +427,11 @@ acquire(Request *request, Answer *answer)
 			CHECK_FOR_INTERRUPTS();
 		if (answer->outcome != OUTCOME_IN_FLIGHT || !wait_for_change(&wait, answer))
 			break;
-		waited = true;
 		policy_begin();
 		request->policy = policy_of(request->scope.data, request->scope.length);
 	}
 	wait_end(&wait);
-	answer->joined = waited && answer->outcome != OUTCOME_ACQUIRED;
+	answer->joined = wait.joined && answer->outcome != OUTCOME_ACQUIRED;
 }
 
 /* ----- SQL ----- */

@@ -164,7 +164,6 @@ claim_look_up(const pg_uuid_t *key, TimestampTz expires_at, Answer *answer)
 static void
 look_up_waiting(const pg_uuid_t *key, Span subject, TimestampTz expires_at, int64 microseconds, Answer *answer)
 {
-	bool		waited = false;
 	Wait		wait;
 
 	wait_begin(&wait, microseconds);
@@ -174,11 +173,10 @@ look_up_waiting(const pg_uuid_t *key, Span subject, TimestampTz expires_at, int6
 		if (answer->outcome != OUTCOME_IN_FLIGHT || !span_equal(answer->subject, subject) ||
 			!wait_for_change(&wait, answer))
 			break;
-		waited = true;
 		policy_begin();
 	}
 	wait_end(&wait);
-	answer->joined = waited;
+	answer->joined = wait.joined;
 }
 
 /* The same, as the caller may see it: the subject's own operation, or none. */

@@ -48,6 +48,7 @@ wait_begin(Wait *wait, int64 microseconds)
 {
 	wait->until = microseconds == 0 ? 0 : time_after(GetCurrentTimestamp(), microseconds);
 	wait->rounds = 0;
+	wait->joined = false;
 }
 
 void
@@ -173,6 +174,7 @@ wait_for_change(Wait *wait, const Answer *answer)
 
 	if (left <= 0 || answer->is_own)
 		return false;
+	wait->joined = true;
 	if (TransactionIdIsValid(answer->rival) && !RecoveryInProgress())
 	{
 		wait_end(wait);

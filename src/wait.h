@@ -11,6 +11,7 @@ typedef struct Wait
 {
 	TimestampTz until;
 	int			rounds;			/* how often it has looked at a committed claim */
+	bool		joined;			/* it has waited for somebody, whatever came of it */
 } Wait;
 
 /* Begin a wait of some microseconds, 0 for none. */
