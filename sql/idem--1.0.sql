@@ -1119,7 +1119,7 @@ CREATE TABLE @extschema@.idem_guidance (
 	CONSTRAINT idem_guidance_outcome CHECK (outcome IN (
 		'PREVIEW_READY', 'ACQUIRED', 'ACQUIRED_AGAIN', 'TAKEOVER', 'IN_FLIGHT', 'DONE', 'DONE_NOW', 'FAILED', 'RECONCILE',
 		'PARAM_MISMATCH', 'SUBJECT_MISMATCH', 'SCOPE_MISMATCH', 'EXPIRED', 'INVALID', 'REPEAT', 'REPEAT_OPEN',
-		'NONE', 'NONE_UNSURE', 'UNKNOWN', 'RETRYABLE', 'RELEASED')),
+		'NONE', 'NONE_UNSURE', 'UNKNOWN', 'RETRYABLE', 'ATTEMPT_FAILED', 'RELEASED')),
 	CONSTRAINT idem_guidance_scope CHECK (pg_catalog.octet_length(scope) BETWEEN 1 AND 255),
 	CONSTRAINT idem_guidance_lang CHECK (lang IN ('en', 'zh')),
 	CONSTRAINT idem_guidance_text CHECK (meaning IS NOT NULL OR instruction IS NOT NULL),
@@ -1129,7 +1129,7 @@ CREATE TABLE @extschema@.idem_guidance (
 COMMENT ON TABLE @extschema@.idem_guidance IS
 	'your own texts for replies, in place of those that come with idem; a scope''s own row goes before ''*''';
 COMMENT ON COLUMN @extschema@.idem_guidance.outcome IS
-	'an outcome, or a case of one: ACQUIRED_AGAIN and TAKEOVER of ACQUIRED, DONE_NOW of DONE, REPEAT_OPEN of REPEAT, NONE_UNSURE of NONE, RELEASED of RETRYABLE; or PREVIEW_READY';
+	'an outcome, or a case of one: ACQUIRED_AGAIN and TAKEOVER of ACQUIRED, DONE_NOW of DONE, REPEAT_OPEN of REPEAT, NONE_UNSURE of NONE, ATTEMPT_FAILED and RELEASED of RETRYABLE; or PREVIEW_READY';
 COMMENT ON COLUMN @extschema@.idem_guidance.scope IS 'the tool or operation, or ''*'' for all';
 COMMENT ON COLUMN @extschema@.idem_guidance.lang IS 'en or zh';
 COMMENT ON COLUMN @extschema@.idem_guidance.meaning IS
@@ -1178,7 +1178,9 @@ COMMENT ON FUNCTION @extschema@.idem_find_repeat(pg_catalog.text, pg_catalog.tex
 	'internal: an equal operation within the scope''s repeat_guard, or null';
 
 -- The case that an outcome falls into.  Only idem_status knows a token's time, and then NONE is certain: its
--- claim has a scope.  A finished operation behind REPEAT has a time, one whose outcome is unknown has none.
+-- claim has a scope.  A finished operation behind REPEAT has a time, one whose outcome is unknown has none.  Who
+-- releases a claim is certain that nothing happened, but that speaks of no attempt before, and a reason speaks of
+-- a failure.
 CREATE FUNCTION @extschema@.idem_reply_kind(claim @extschema@.idem_claim) RETURNS pg_catalog.text
 	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT PARALLEL SAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1194,7 +1196,8 @@ BEGIN
 		WHEN 'DONE' THEN CASE WHEN claim.replayed IS FALSE THEN 'DONE_NOW' ELSE 'DONE' END
 		WHEN 'REPEAT' THEN CASE WHEN claim.finished_at IS NULL THEN 'REPEAT_OPEN' ELSE 'REPEAT' END
 		WHEN 'NONE' THEN CASE WHEN claim.scope IS NULL THEN 'NONE_UNSURE' ELSE 'NONE' END
-		WHEN 'RETRYABLE' THEN CASE WHEN claim.finished_at IS NULL THEN 'RETRYABLE' ELSE 'RELEASED' END
+		WHEN 'RETRYABLE' THEN CASE WHEN claim.finished_at IS NULL THEN 'RETRYABLE'
+			WHEN claim.attempt = 1 AND claim.result IS NULL THEN 'RELEASED' ELSE 'ATTEMPT_FAILED' END
 		ELSE claim.outcome::text
 	END;
 END
@@ -1236,8 +1239,7 @@ BEGIN
 		'instruction', @extschema@.idem_reply_fill(coalesce(own.instruction, said.instruction), said.language,
 			policy.confirm_with, policy.poll_with, poll_ms, policy.material, policy.immaterial),
 		'retryable', said.retryable,
-		-- released at the first attempt, without a reason: its holder was certain that nothing happened
-		'effect', CASE WHEN kind = 'RELEASED' AND claim.attempt = 1 AND claim.result IS NULL THEN 'none' ELSE said.effect END,
+		'effect', said.effect,
 		'trace_id', claim.trace_id);
 
 	-- members that apply; a null among them is left out, which must not touch what is inside a result
@@ -1249,10 +1251,10 @@ BEGIN
 	ELSIF kind IN ('PREVIEW_READY', 'PARAM_MISMATCH') THEN
 		extra := jsonb_build_object('confirm_with', policy.confirm_with, 'poll_with', policy.poll_with,
 			'must_equal', coalesce(policy.material, '{""}'), 'may_differ', policy.immaterial);
-	ELSIF kind IN ('INVALID', 'NONE', 'RETRYABLE', 'RELEASED') THEN
+	ELSIF kind IN ('INVALID', 'NONE', 'RETRYABLE', 'ATTEMPT_FAILED', 'RELEASED') THEN
 		extra := jsonb_build_object('confirm_with', policy.confirm_with);
 	END IF;
-	IF kind IN ('DONE', 'DONE_NOW', 'FAILED', 'REPEAT', 'RELEASED') THEN
+	IF kind IN ('DONE', 'DONE_NOW', 'FAILED', 'REPEAT', 'ATTEMPT_FAILED') THEN
 		extra := extra || jsonb_build_object('result_ref', claim.result_ref, 'finished_at', claim.finished_at);
 		IF claim.result IS NOT NULL THEN
 			reply := reply || jsonb_build_object('result', claim.result);
