@@ -371,6 +371,11 @@ CREATE VIEW @extschema@.idem_secrets AS
 	SELECT s.id, s.signing, s.created_at, s.verify_until, s.revoked_at
 	FROM @extschema@.idem_secret AS s;
 COMMENT ON VIEW @extschema@.idem_secrets IS 'the secrets, but not what they are';
+COMMENT ON COLUMN @extschema@.idem_secrets.id IS 'the secret''s name, the same on every server';
+COMMENT ON COLUMN @extschema@.idem_secrets.signing IS 'new fingerprints are signed by this one';
+COMMENT ON COLUMN @extschema@.idem_secrets.created_at IS 'when it came into this database';
+COMMENT ON COLUMN @extschema@.idem_secrets.verify_until IS 'until when fingerprints signed by it are recognised';
+COMMENT ON COLUMN @extschema@.idem_secrets.revoked_at IS 'since when they are not, whatever verify_until says';
 
 CREATE FUNCTION @extschema@.idem_random_secret() RETURNS pg_catalog.bytea
 	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
