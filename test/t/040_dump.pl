@@ -165,7 +165,7 @@ sub new_database
 	return $db;
 }
 
-foreach my $user (getpwuid($>) . '', 'landlord')
+foreach my $user (scalar getpwuid($>), 'landlord')
 {
 	my $is_super = $user ne 'landlord';
 	my $who = $is_super ? 'superuser' : 'owner who is no superuser';
