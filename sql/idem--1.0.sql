@@ -594,7 +594,12 @@ CREATE TABLE @extschema@.idem_record (
 	CONSTRAINT idem_record_finite CHECK (pg_catalog.isfinite(lease_until) AND pg_catalog.isfinite(acquired_at)),
 	CONSTRAINT idem_record_retention CHECK ((state = 'I') = (retained_until = 'infinity')),
 	CONSTRAINT idem_record_finished CHECK ((state = 'I') = (finished_at IS NULL))
-) USING heap;
+) USING heap WITH (
+	-- every claim that outlives its transaction leaves a dead version; the table may be large
+	autovacuum_vacuum_scale_factor = 0.02,
+	autovacuum_vacuum_insert_scale_factor = 0.05,
+	autovacuum_analyze_scale_factor = 0.05
+);
 CREATE INDEX idem_record_retained_until ON @extschema@.idem_record (retained_until);
 COMMENT ON TABLE @extschema@.idem_record IS 'what became of each operation: the truth';
 COMMENT ON COLUMN @extschema@.idem_record.key IS 'the operation''s key: a fingerprint''s nonce, or made from a direct call';
@@ -637,7 +642,12 @@ CREATE UNLOGGED TABLE @extschema@.idem_fast (
 	holder           pg_catalog.text COLLATE pg_catalog."C",
 	trace_id         pg_catalog.text COLLATE pg_catalog."C",
 	CONSTRAINT idem_fast_pkey PRIMARY KEY (key)
-) USING heap;
+) USING heap WITH (
+	-- every row is dead soon after it was born, and the table is small if that is cleaned up in time
+	autovacuum_vacuum_threshold = 500,
+	autovacuum_vacuum_scale_factor = 0,
+	autovacuum_vacuum_cost_delay = 0
+);
 COMMENT ON TABLE @extschema@.idem_fast IS 'claims of transactions that are still open; losing it is safe';
 COMMENT ON COLUMN @extschema@.idem_fast.key IS 'the operation''s key: a fingerprint''s nonce, or made from a direct call';
 COMMENT ON COLUMN @extschema@.idem_fast.acquired_at IS 'when the latest attempt was granted';
