@@ -14,8 +14,8 @@
 
 #include "args.h"
 
-/* The longest interval that makes sense anywhere, in microseconds: 100 years */
-#define INTERVAL_MAX (INT64CONST(36525) * USECS_PER_DAY)
+/* The longest interval that makes sense anywhere, in microseconds: 100 years of 12 months of 30 days */
+#define INTERVAL_MAX (INT64CONST(36000) * USECS_PER_DAY)
 
 static void refuse_null(const char *name) pg_attribute_noreturn();
 static void check_label_length(size_t length, const char *name);
