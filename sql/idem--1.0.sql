@@ -925,7 +925,10 @@ CREATE VIEW @extschema@.idem_stuck AS
 SELECT r.key, r.scope, r.subject,
 		@extschema@.idem_downstream_name(r.downstream) AS downstream,
 		r.attempt, r.holder, r.trace_id, r.acquired_at, r.lease_until,
-		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) r.lease_until AS overdue
+		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) r.lease_until AS overdue,
+		-- pasted as it is, it is refused: which of the three is true only downstream knows
+		pg_catalog.format('SELECT @extschema@.idem_reconcile(%L, verdict => ''DONE|FAILED|RETRY'', note => ''what you found'', result => NULL);',
+			r.key) AS reconcile
 	FROM @extschema@.idem_record AS r
 	WHERE r.retained_until OPERATOR(pg_catalog.=) 'infinity'
 		AND r.operation IS NULL
@@ -942,6 +945,7 @@ COMMENT ON COLUMN @extschema@.idem_stuck.trace_id IS 'the trace that the holder 
 COMMENT ON COLUMN @extschema@.idem_stuck.acquired_at IS 'when this attempt was granted';
 COMMENT ON COLUMN @extschema@.idem_stuck.lease_until IS 'when its lease ended';
 COMMENT ON COLUMN @extschema@.idem_stuck.overdue IS 'how long ago that was';
+COMMENT ON COLUMN @extschema@.idem_stuck.reconcile IS 'the call that settles it: leave one of the three verdicts, and say what you found downstream';
 
 CREATE VIEW @extschema@.idem_audit AS
 SELECT r.key, r.scope, r.subject,
@@ -1389,6 +1393,12 @@ COMMENT ON FUNCTION @extschema@.idem_http_key(pg_catalog.text) IS
 
 -- Counters (src/stat.c)
 
+CREATE FUNCTION @extschema@.idem_preloaded() RETURNS pg_catalog.bool
+	LANGUAGE C STABLE PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_preloaded';
+COMMENT ON FUNCTION @extschema@.idem_preloaded() IS
+	'whether shared_preload_libraries names idem: without it nothing is counted, and there is no worker';
+
 CREATE FUNCTION @extschema@.idem_stat_counters(
 	OUT scope            pg_catalog.text,
 	OUT event            pg_catalog.text,
@@ -1495,6 +1505,254 @@ COMMENT ON COLUMN @extschema@.idem_stat.total_time IS 'time spent in these calls
 COMMENT ON COLUMN @extschema@.idem_stat.finding IS 'what the numbers suggest, in plain words';
 
 
+CREATE VIEW @extschema@.idem_alerts AS
+SELECT a.last_at, a.kind,
+		CASE a.kind WHEN 'parameter_mismatch' THEN 'ID001' WHEN 'subject_mismatch' THEN 'ID002'
+			WHEN 'scope_mismatch' THEN 'ID003' WHEN 'not_owner' THEN 'ID004' WHEN 'takeover' THEN 'ID005'
+			WHEN 'stuck' THEN 'ID006' WHEN 'released' THEN 'ID007' WHEN 'reconciled' THEN 'ID008' END AS code,
+		CASE a.kind
+			WHEN 'parameter_mismatch' THEN 'a fingerprint came back with other parameters than were previewed'
+			WHEN 'subject_mismatch' THEN 'a fingerprint was presented by another subject than it was signed for'
+			WHEN 'scope_mismatch' THEN 'a fingerprint was presented to another tool than it was signed for'
+			WHEN 'not_owner' THEN 'a holder came back after it had lost its claim; a late result is in "detail"'
+			WHEN 'takeover' THEN 'a claim whose lease was over was taken over, under the same key'
+			WHEN 'stuck' THEN 'the lease is over, and nobody knows whether the effect happened'
+			WHEN 'released' THEN 'a holder gave its claim up: it says that nothing happened'
+			WHEN 'reconciled' THEN 'an operator said what became of it'
+		END AS meaning,
+		a.scope, a.subject, a.key,
+		CASE r.state WHEN 'I' THEN 'IN_FLIGHT' WHEN 'D' THEN 'DONE' WHEN 'F' THEN 'FAILED' WHEN 'R' THEN 'RELEASED' END AS state,
+		a.kind = 'stuck' AND r.state = 'I' AND r.downstream <> 'i' AND r.lease_until <= clock_timestamp() AS is_open,
+		a.count, a.first_at, a.role, a.detail
+	FROM @extschema@.idem_alert AS a
+	LEFT JOIN @extschema@.idem_record AS r ON r.key = a.key;
+COMMENT ON VIEW @extschema@.idem_alerts IS 'what somebody should look at, in plain words: ORDER BY last_at DESC';
+COMMENT ON COLUMN @extschema@.idem_alerts.last_at IS 'the latest time';
+COMMENT ON COLUMN @extschema@.idem_alerts.kind IS 'parameter_mismatch, subject_mismatch, scope_mismatch, not_owner, takeover, stuck, released or reconciled';
+COMMENT ON COLUMN @extschema@.idem_alerts.code IS 'the SQLSTATE of its line in the server''s log';
+COMMENT ON COLUMN @extschema@.idem_alerts.meaning IS 'what happened, in plain words';
+COMMENT ON COLUMN @extschema@.idem_alerts.scope IS 'the operation''s scope';
+COMMENT ON COLUMN @extschema@.idem_alerts.subject IS 'the operation''s subject';
+COMMENT ON COLUMN @extschema@.idem_alerts.key IS 'the operation''s key';
+COMMENT ON COLUMN @extschema@.idem_alerts.state IS 'the operation''s state now; null: it is not on record';
+COMMENT ON COLUMN @extschema@.idem_alerts.is_open IS 'true where the operation still waits for a person: see idem_stuck';
+COMMENT ON COLUMN @extschema@.idem_alerts.count IS 'how often it was written, at most once a second';
+COMMENT ON COLUMN @extschema@.idem_alerts.first_at IS 'the first time';
+COMMENT ON COLUMN @extschema@.idem_alerts.role IS 'the role that made the latest call';
+COMMENT ON COLUMN @extschema@.idem_alerts.detail IS 'what else is known of the latest call; for not_owner the first and the latest late result';
+
+
+-- Health.  Each check looks at little: the whole is meant to be asked every few seconds.
+
+-- Parts of idem_health(), which has their owner's rights; each gives no row where all is well.
+CREATE FUNCTION @extschema@.idem_health_tables(
+	OUT name             pg_catalog.text,
+	OUT status           pg_catalog.text,
+	OUT detail           pg_catalog.text,
+	OUT advice           pg_catalog.text
+) RETURNS SETOF record
+	LANGUAGE sql STABLE PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+WITH tables AS (
+	SELECT c.oid, c.relname::text AS relname, coalesce(c.reloptions::text, '') AS options,
+			pg_stat_get_dead_tuples(c.oid) AS dead, pg_stat_get_live_tuples(c.oid) AS live
+		FROM pg_class AS c
+		WHERE c.oid IN ('@extschema@.idem_record'::regclass, '@extschema@.idem_fast'::regclass)
+)
+SELECT 'autovacuum', 'bad', format('autovacuum does not care for %s', t.relname),
+		'Set autovacuum and track_counts to on, and ALTER TABLE ... RESET (autovacuum_enabled).'
+	FROM tables AS t
+	WHERE current_setting('autovacuum') <> 'on' OR current_setting('track_counts') <> 'on'
+	OR t.options LIKE '%autovacuum_enabled=false%' OR t.options LIKE '%autovacuum_enabled=off%'
+UNION ALL
+SELECT 'autovacuum', 'warn', format('%s has lost the autovacuum settings it came with', t.relname),
+		'Set them again: docs/operations.md lists them.'
+	FROM tables AS t
+	WHERE t.options NOT LIKE '%autovacuum_vacuum_scale_factor=%'
+UNION ALL
+SELECT 'autovacuum', 'warn', format('%s has %s dead rows beside %s live ones', t.relname, t.dead, t.live),
+		'Look for what holds the horizon back (old transactions, prepared ones, slots); else give autovacuum more workers or less delay.'
+	FROM tables AS t
+	WHERE t.dead > greatest(100000, t.live)
+UNION ALL
+SELECT 'triggers', 'bad', format('%s has triggers or foreign keys of somebody''s', t.relname),
+		'Drop them: idem refuses to work with them. Put triggers on your own tables.'
+	FROM tables AS t
+	WHERE EXISTS (SELECT FROM pg_trigger AS g WHERE g.tgrelid = t.oid)
+$$;
+COMMENT ON FUNCTION @extschema@.idem_health_tables() IS 'internal: what is wrong with the two tables';
+
+CREATE FUNCTION @extschema@.idem_health_policies(
+	OUT name             pg_catalog.text,
+	OUT status           pg_catalog.text,
+	OUT detail           pg_catalog.text,
+	OUT advice           pg_catalog.text
+) RETURNS SETOF record
+	LANGUAGE sql STABLE PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+WITH recent AS (
+	SELECT r.scope, r.finished_at - r.acquired_at AS took
+		FROM @extschema@.idem_record AS r
+		WHERE r.retained_until < 'infinity' AND r.state IN ('D', 'F') AND r.reconciled_at IS NULL AND r.operation IS NULL
+		ORDER BY r.retained_until DESC
+		LIMIT 10000
+), longest AS (
+	SELECT c.scope, max(c.took) AS took FROM recent AS c GROUP BY c.scope
+), leases AS (
+	SELECT l.scope, l.took,
+			coalesce(p.in_flight_ttl, (SELECT d.in_flight_ttl FROM @extschema@.idem_policy AS d WHERE d.scope = '*'),
+				interval '5 minutes') AS lease
+		FROM longest AS l LEFT JOIN @extschema@.idem_policy AS p ON p.scope = l.scope
+)
+SELECT 'policies', 'warn',
+		format('scope "%s": work took up to %s s, and in_flight_ttl is %s s', s.scope,
+			ceil(extract(epoch FROM s.took)), extract(epoch FROM s.lease)::int8),
+		'Make in_flight_ttl and downstream_max longer than the work really takes, or let holders call idem_renew().'
+	FROM leases AS s
+	WHERE s.took > s.lease
+	ORDER BY s.scope
+	LIMIT 10
+$$;
+COMMENT ON FUNCTION @extschema@.idem_health_policies() IS 'internal: policies whose leases are shorter than what was seen';
+
+CREATE FUNCTION @extschema@.idem_health_server(
+	OUT name             pg_catalog.text,
+	OUT status           pg_catalog.text,
+	OUT detail           pg_catalog.text,
+	OUT advice           pg_catalog.text
+) RETURNS SETOF record
+	LANGUAGE sql VOLATILE PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+SELECT 'preload', 'warn', 'the library is not preloaded: nothing is counted, and no worker runs',
+		'Set shared_preload_libraries = ''idem'' and restart the server.'
+	WHERE NOT @extschema@.idem_preloaded()
+UNION ALL
+SELECT 'worker', 'warn', 'no maintenance worker cares for this database',
+		'Name the database in idem.databases and restart, or call idem_maintain() every minute by a scheduler.'
+	WHERE NOT pg_is_in_recovery() AND NOT (
+		EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.backend_type = 'idem launcher')
+		AND current_database()::text = ANY (SELECT CASE WHEN btrim(n) LIKE '"%"' THEN btrim(n, ' "') ELSE lower(btrim(n)) END
+			FROM unnest(string_to_array(current_setting('idem.databases', true), ',')) AS n))
+UNION ALL
+SELECT 'durability', 'bad', format('%s is off', s.name), 'Turn it on: a crash of the machine could lose grants and results.'
+	FROM pg_settings AS s
+	WHERE s.name IN ('fsync', 'full_page_writes') AND s.setting = 'off'
+UNION ALL
+SELECT 'replication', 'warn', 'standbys are attached, and none of them is synchronous',
+		'Set synchronous_standby_names: the promises outlive a failover only with synchronous replication.'
+	WHERE EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.application_name <> 'pg_basebackup')
+	AND NOT EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.sync_state IN ('sync', 'quorum'))
+UNION ALL
+SELECT 'fast_path', 'warn', 'idem.fast_path is off', 'Turn it on unless there is a reason: each claim costs two writes without it.'
+	WHERE current_setting('idem.fast_path', true) = 'off'
+UNION ALL
+SELECT 'horizon', 'warn', format('a transaction has been open for %s s', ceil(extract(epoch FROM clock_timestamp() - o.since))),
+		'End it: dead rows pile up until then. pg_stat_activity and pg_prepared_xacts show which it is.'
+	FROM (SELECT least((SELECT min(a.xact_start) FROM pg_stat_activity AS a WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database()),
+			(SELECT min(p.prepared) FROM pg_prepared_xacts AS p WHERE p.database = current_database())) AS since) AS o
+	WHERE o.since < clock_timestamp() - interval '1 hour'
+UNION ALL
+SELECT 'horizon', 'warn', format('replication slot "%s" is not in use and holds dead rows', l.slot_name), 'Drop it, or let its standby come back.'
+	FROM pg_replication_slots AS l
+	WHERE NOT l.active AND coalesce(l.xmin, l.catalog_xmin) IS NOT NULL
+$$;
+COMMENT ON FUNCTION @extschema@.idem_health_server() IS 'internal: what is wrong with the server''s settings';
+
+CREATE FUNCTION @extschema@.idem_health_claims(
+	OUT name             pg_catalog.text,
+	OUT status           pg_catalog.text,
+	OUT detail           pg_catalog.text,
+	OUT advice           pg_catalog.text
+) RETURNS SETOF record
+	LANGUAGE sql VOLATILE PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+SELECT 'stuck', 'bad', format('%s operations whose outcome nobody knows, the oldest overdue by %s s', count(*), ceil(extract(epoch FROM max(s.overdue)))),
+		'SELECT * FROM idem_stuck: look downstream, then paste its reconcile call.'
+	FROM @extschema@.idem_stuck AS s
+	HAVING count(*) > 0
+UNION ALL
+SELECT 'purge', CASE WHEN o.since < clock_timestamp() - interval '1 day' THEN 'bad' ELSE 'warn' END,
+		format('the oldest lapsed record has waited %s s to be deleted', ceil(extract(epoch FROM clock_timestamp() - o.since))),
+		'See that idem_maintain() runs every minute, and look for its errors in the server''s log.'
+	FROM (SELECT min(r.retained_until) AS since FROM @extschema@.idem_record AS r WHERE r.operation IS NULL) AS o
+	WHERE o.since < clock_timestamp() - interval '1 hour'
+UNION ALL
+SELECT 'clock', 'bad', format('something on record is %s s in the future', ceil(extract(epoch FROM o.latest - clock_timestamp()))),
+		'Keep the servers'' clocks together (NTP): leases and expiries are judged by this one.'
+	FROM (SELECT greatest(
+			(SELECT max(r.acquired_at) FROM @extschema@.idem_record AS r WHERE r.retained_until = 'infinity'),
+			(SELECT max(a.last_at) FROM @extschema@.idem_alert AS a),
+			(SELECT max(s.created_at) FROM @extschema@.idem_secret AS s)) AS latest) AS o
+	WHERE o.latest > clock_timestamp() + current_setting('idem.max_clock_skew')::interval
+UNION ALL
+SELECT 'secrets', 'bad', 'no secret signs', 'Call idem_rotate_secret(), or bring the former one with idem_import_secret().'
+	WHERE NOT EXISTS (SELECT FROM @extschema@.idem_secret AS s WHERE s.signing)
+UNION ALL
+SELECT 'secrets', 'warn', format('the secret that signs is %s days old', floor(extract(epoch FROM clock_timestamp() - s.created_at) / 86400)),
+		'Call idem_rotate_secret(): fingerprints already signed stay good.'
+	FROM @extschema@.idem_secret AS s
+	WHERE s.signing AND s.created_at < clock_timestamp() - interval '1 year'
+$$;
+COMMENT ON FUNCTION @extschema@.idem_health_claims() IS 'internal: what is wrong with claims, clocks and secrets';
+
+CREATE FUNCTION @extschema@.idem_health(
+	OUT name             pg_catalog.text,
+	OUT status           pg_catalog.text,
+	OUT detail           pg_catalog.text,
+	OUT advice           pg_catalog.text
+) RETURNS SETOF record
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+DECLARE
+	checks CONSTANT text[] := ARRAY['preload', 'worker', 'purge', 'stuck', 'policies', 'traffic', 'secrets', 'clock',
+		'autovacuum', 'horizon', 'triggers', 'fast_path', 'durability', 'replication'];
+	found_bad record;
+	faults text[] := '{}';
+BEGIN
+	-- the settings are known once the library is loaded, by any of its functions: this may be a session's first call
+	IF @extschema@.idem_preloaded() THEN
+		FOR found_bad IN
+			SELECT 'traffic' AS name, format('scope "%s": %s', s.scope, split_part(s.finding, ':', 1)) AS detail,
+					btrim(coalesce(nullif(split_part(s.finding, ':', 2), ''), 'See the view idem_stat.')) AS advice
+				FROM @extschema@.idem_stat AS s
+				WHERE s.finding <> 'nothing remarkable'
+				ORDER BY s.calls DESC
+				LIMIT 10
+		LOOP
+			name := found_bad.name; status := 'warn'; detail := found_bad.detail; advice := found_bad.advice;
+			faults := faults || name;
+			RETURN NEXT;
+		END LOOP;
+	END IF;
+	FOR name, status, detail, advice IN
+		SELECT * FROM @extschema@.idem_health_server()
+		UNION ALL SELECT * FROM @extschema@.idem_health_claims()
+		UNION ALL SELECT * FROM @extschema@.idem_health_tables()
+		UNION ALL SELECT * FROM @extschema@.idem_health_policies()
+	LOOP
+		faults := faults || name;
+		RETURN NEXT;
+	END LOOP;
+	FOREACH name IN ARRAY checks LOOP
+		IF name <> ALL (faults) THEN
+			status := 'ok'; detail := NULL; advice := NULL;
+			IF name = 'traffic' AND NOT @extschema@.idem_preloaded() THEN
+				detail := 'not counted: the library is not preloaded';
+			END IF;
+			RETURN NEXT;
+		END IF;
+	END LOOP;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_health() IS
+	'one row for each check, or for each fault it found: its name, ok, warn or bad, what was seen, what to do';
+
+
 -- ---------------------------------------------------------------------------------------------------------
 -- Privileges
 -- ---------------------------------------------------------------------------------------------------------
@@ -1544,6 +1802,9 @@ VALUES
 	('auditor', 'idem_secrets', 'SELECT'),
 	('auditor', 'idem_stat', 'SELECT'),
 	('auditor', 'idem_stat_counters', 'EXECUTE'),
+	('auditor', 'idem_preloaded', 'EXECUTE'),
+	('auditor', 'idem_health', 'EXECUTE'),
+	('auditor', 'idem_alerts', 'SELECT'),
 	('auditor', 'idem_alert', 'SELECT'),
 	('operator', 'idem_reconcile', 'EXECUTE'),
 	('operator', 'idem_maintain', 'EXECUTE'),
@@ -1580,7 +1841,8 @@ CREATE FUNCTION @extschema@.idem_members(
 	AS $$
 SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
 		coalesce(p.proacl, acldefault('f', p.proowner)), false,
-		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out',
+		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_health_claims', 'idem_health_policies',
+			'idem_health_server', 'idem_health_tables', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out',
 			'idem_reply_default', 'idem_reply_fill', 'idem_reply_kind', 'idem_compose_reply', 'idem_find_repeat')
 			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
 	FROM pg_extension AS e

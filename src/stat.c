@@ -50,8 +50,6 @@
 #define EVENT_ROLLED_BACK (FIRST_EXTRA_EVENT + STAT_PURGED + 1)
 #define EVENT_COUNT (EVENT_ROLLED_BACK + 1)
 
-#define MAX_NESTING 16			/* calls within calls that are told apart */
-
 static const char *const call_names[] = {
 	"acquire", "execute", "status", "commit", "fail", "release", "renew", "reconcile"
 };
@@ -94,8 +92,8 @@ typedef struct Frame
 	StatCall	call;
 	SubTransactionId subid;
 	instr_time	start;
-	Span		scope;
-	char		scope_bytes[LABEL_MAX_LENGTH];
+	int			scope_length;
+	char		scope[LABEL_MAX_LENGTH];
 } Frame;
 
 /* Something that counts when the transaction commits. */
@@ -114,13 +112,15 @@ static HTAB *entries = NULL;
 static shmem_request_hook_type earlier_request_hook = NULL;
 static shmem_startup_hook_type earlier_startup_hook = NULL;
 
-static Frame frames[MAX_NESTING];
+static Frame *frames = NULL;	/* calls within calls, as deep as they go */
 static int	nframes = 0;
+static int	frames_size = 0;
 
 static Pending *pending = NULL; /* in TopTransactionContext, NULL between transactions */
 static int	npending = 0;
 static int	pending_size = 0;
 
+PG_FUNCTION_INFO_V1(idem_preloaded);
 PG_FUNCTION_INFO_V1(idem_stat_counters);
 PG_FUNCTION_INFO_V1(idem_stat_reset);
 PG_FUNCTION_INFO_V1(idem_stat_purged);
@@ -191,25 +191,31 @@ stat_begin(StatCall call)
 
 	if (shared == NULL)
 		return;
-	if (nframes++ >= MAX_NESTING)
-		return;
-	frame = &frames[nframes - 1];
+	if (nframes == frames_size)
+	{
+		int			size = frames_size == 0 ? 4 : frames_size * 2;
+
+		frames = frames == NULL ? MemoryContextAlloc(TopMemoryContext, size * sizeof(Frame)) :
+			repalloc(frames, size * sizeof(Frame));
+		frames_size = size;
+	}
+	frame = &frames[nframes++];
 	frame->call = call;
 	frame->subid = GetCurrentSubTransactionId();
-	frame->scope = (Span) {NULL, 0};
+	frame->scope_length = 0;
 	INSTR_TIME_SET_CURRENT(frame->start);
 }
 
 void
 stat_scope(Span scope)
 {
-	Frame	   *frame = &frames[nframes - 1];
+	Frame	   *frame;
 
-	if (shared == NULL || nframes == 0 || nframes > MAX_NESTING)
+	if (nframes == 0)
 		return;
-	frame->scope.length = Min(scope.length, LABEL_MAX_LENGTH);
-	frame->scope.data = frame->scope_bytes;
-	memcpy(frame->scope_bytes, scope.data, frame->scope.length);
+	frame = &frames[nframes - 1];
+	frame->scope_length = Min(scope.length, LABEL_MAX_LENGTH);
+	memcpy(frame->scope, scope.data, frame->scope_length);
 }
 
 static int
@@ -264,7 +270,7 @@ end_call(int event, bool wrote)
 
 	INSTR_TIME_SET_CURRENT(end);
 	INSTR_TIME_SUBTRACT(end, frame->start);
-	make_key(&key, frame->scope);
+	make_key(&key, (Span) {frame->scope, frame->scope_length});
 	nframes--;
 	if (wrote)
 		add_pending(&key, event, true, 1, INSTR_TIME_GET_MILLISEC(end));
@@ -272,31 +278,19 @@ end_call(int event, bool wrote)
 		add(&key, event, 1, INSTR_TIME_GET_MILLISEC(end));
 }
 
-/* Is there a call to end?  One nested too deep is not told apart, and not counted. */
-static bool
-has_call(void)
-{
-	if (shared == NULL || nframes == 0)
-		return false;
-	if (nframes <= MAX_NESTING)
-		return true;
-	nframes--;
-	return false;
-}
-
 void
 stat_end_outcome(Outcome outcome, bool joined, bool wrote)
 {
 	bool		replay = outcome == OUTCOME_DONE || outcome == OUTCOME_FAILED;
 
-	if (has_call())
+	if (nframes > 0)
 		end_call(outcome_event(frames[nframes - 1].call, joined && replay ? EVENT_JOINED : (int) outcome), wrote);
 }
 
 void
 stat_end_ack(Ack ack, bool wrote)
 {
-	if (has_call())
+	if (nframes > 0)
 		end_call(ack_event(frames[nframes - 1].call, ack), wrote);
 }
 
@@ -317,13 +311,8 @@ stat_extra(StatExtra extra, Span scope, int64 count)
 static void
 count_errors(SubTransactionId subid)
 {
-	while (nframes > 0 && (nframes > MAX_NESTING || frames[nframes - 1].subid >= subid))
-	{
-		if (nframes > MAX_NESTING)
-			nframes--;
-		else
-			end_call(error_event(frames[nframes - 1].call), false);
-	}
+	while (nframes > 0 && frames[nframes - 1].subid >= subid)
+		end_call(error_event(frames[nframes - 1].call), false);
 }
 
 static void
@@ -410,6 +399,15 @@ put_entry(ReturnSetInfo *result, Entry *entry)
 		values[3] = Float8GetDatum(counts[i].milliseconds);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
+}
+
+/*
+ * idem_preloaded() RETURNS boolean
+ */
+Datum
+idem_preloaded(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(shared != NULL);
 }
 
 /*

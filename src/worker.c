@@ -4,7 +4,8 @@
  * A launcher, connected to no database, looks each time which of the databases exist and starts a worker for one
  * after the other.  A worker does one round and ends, so that nothing of ours stays connected: DROP DATABASE
  * works.  Whatever is missing (database, extension, lock, worker slot) costs one log line a round at most and is
- * tried again in the next; nothing ends the launcher but the server's shutdown.
+ * tried again in the next; an error does not end the process with a failure, which the postmaster would log as well.
+ * Nothing ends the launcher but the server's shutdown.
  *
  * New alerts are told of by NOTIFY idem_alert, from here and never from anybody's transaction.  What was told
  * already is remembered in shared memory, one time for each database.
@@ -33,6 +34,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 #include "utils/wait_event.h"
@@ -42,8 +44,9 @@
 #include "worker.h"
 
 #define RESTART_SECONDS 10		/* where the launcher itself died */
-#define LOCK_TIMEOUT "5s"		/* a worker waits no longer for a table */
-#define STATEMENT_TIMEOUT "60s"
+#define LOCK_TIMEOUT "2s"		/* a worker waits no longer for a table */
+#define ROUND_TIMEOUT 60000 /* ms: nor does it take longer, since others wait for their turn */
+#define TOLD_MAX 1000			/* notifications a round */
 
 /* What was told of a database's alerts. */
 typedef struct Told
@@ -52,7 +55,7 @@ typedef struct Told
 	TimestampTz until;
 } Told;
 
-static Told *told = NULL;		/* guc_stat_max is no measure: one for each name in idem.databases */
+static Told *told = NULL;		/* one for each name in idem.databases; one worker at a time uses it */
 static int	ntold = 0;
 static shmem_request_hook_type earlier_request_hook = NULL;
 static shmem_startup_hook_type earlier_startup_hook = NULL;
@@ -108,7 +111,10 @@ run(const char *query, int nargs, Oid *types, Datum *values)
 		elog(ERROR, "SPI failed: %s", query);
 }
 
-/* One notification for each alert raised since the last round; payload: key, kind, count. */
+/*
+ * One notification for each alert raised since the last round, the oldest first; payload: key, kind, count.  They
+ * are hints to look: an alert whose transaction commits later than the round after it is told of by its row alone.
+ */
 static void
 notify(const char *schema)
 {
@@ -116,17 +122,24 @@ notify(const char *schema)
 	TimestampTz now = GetCurrentTimestamp();
 	Oid			types[2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
 	Datum		values[2];
+	bool		null;
 
 	if (mark == NULL)
 		return;
 	values[0] = TimestampTzGetDatum(mark->until);
 	values[1] = TimestampTzGetDatum(now);
 	if (mark->until != 0)
-		run(psprintf("SELECT pg_catalog.pg_notify('idem_alert', pg_catalog.jsonb_build_object("
-					 "'key', key, 'kind', kind, 'count', count)::pg_catalog.text) FROM "
+	{
+		run(psprintf("SELECT a.last_at, pg_catalog.pg_notify('idem_alert', pg_catalog.jsonb_build_object("
+					 "'key', a.key, 'kind', a.kind, 'count', a.count)::pg_catalog.text) FROM "
 					 "(SELECT * FROM %s.idem_alert WHERE last_at OPERATOR(pg_catalog.>) $1 "
-					 "AND last_at OPERATOR(pg_catalog.<=) $2 ORDER BY last_at LIMIT 1000) AS a", schema),
+					 "AND last_at OPERATOR(pg_catalog.<=) $2 ORDER BY last_at LIMIT %d) AS a", schema, TOLD_MAX),
 			2, types, values);
+		/* the rest waits for the next round */
+		if (SPI_processed == TOLD_MAX)
+			now = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[TOLD_MAX - 1], SPI_tuptable->tupdesc, 1,
+													&null));
+	}
 	mark->until = now;
 }
 
@@ -138,6 +151,7 @@ do_round(void)
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
+	enable_timeout_after(STATEMENT_TIMEOUT, ROUND_TIMEOUT);
 	schema = extension_schema();
 	if (schema != NULL)
 	{
@@ -149,22 +163,49 @@ do_round(void)
 		SPI_finish();
 	}
 	PopActiveSnapshot();
+	disable_timeout(STATEMENT_TIMEOUT, false);
 	CommitTransactionCommand();
 	pgstat_report_activity(STATE_IDLE, NULL);
 	pgstat_report_stat(true);
 }
 
+/* A round that failed is one line in the log. */
+static void
+tell_of_error(MemoryContext context)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	FlushErrorState();
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	AbortCurrentTransaction();
+	ereport(LOG,
+			(errcode(error->sqlerrcode),
+			 errmsg("idem worker could not do its round: %s", error->message),
+			 errhidecontext(true)));
+}
+
 void
 idem_worker_main(Datum arg)
 {
+	MemoryContext context = CurrentMemoryContext;
+
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
 	SetConfigOption("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
-	SetConfigOption("statement_timeout", STATEMENT_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION);
-	do_round();
+	PG_TRY();
+	{
+		do_round();
+	}
+	PG_CATCH();
+	{
+		tell_of_error(context);
+	}
+	PG_END_TRY();
 	proc_exit(0);
 }
 
@@ -247,16 +288,26 @@ visit(Oid database)
 				 errhint("You might need to increase max_worker_processes.")));
 }
 
+/* A database made anew under an old name needs the place of the one that went. */
+static void
+forget_missing(List *databases)
+{
+	for (int i = 0; i < ntold; i++)
+		if (!list_member_oid(databases, told[i].database))
+			told[i].database = InvalidOid;
+}
+
 static void
 visit_all(MemoryContext context)
 {
+	List	   *databases = existing_databases(context);
 	ListCell   *cell;
 
-	foreach(cell, existing_databases(context))
+	forget_missing(databases);
+	pgstat_report_activity(STATE_RUNNING, "idem: visiting databases");
+	foreach(cell, databases)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (ShutdownRequestPending)
-			break;
 		visit(lfirst_oid(cell));
 	}
 	MemoryContextReset(context);
