@@ -31,7 +31,7 @@
 
 /* how long to sleep between two looks, in milliseconds */
 #define FIRST_NAP 2L
-#define LONGEST_NAP 100L
+#define LONGEST_NAP 500L
 #define LONGEST_NAP_WHERE_WOKEN 1000L
 
 typedef struct WakeSlot
