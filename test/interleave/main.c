@@ -53,7 +53,7 @@ main(int argc, char **argv)
 	if (strcmp(what, "design") == 0 && argc == 3)
 		return check_design(argv[2]) == 0 ? 0 : 1;
 	if (strcmp(what, "all") == 0)
-		extent = (Extent) {.whole_length = 4, .changing_length = 7, .calls = 2, .idle = 1, .strolls = 100000, .all = true};
+		extent = (Extent) {.whole_length = 4, .changing_length = 7, .calls = 2, .idle = 0, .strolls = 100000, .all = true};
 	if (strcmp(what, "sequences") == 0 && argc == 4)
 	{
 		extent.whole_length = atoi(argv[2]);

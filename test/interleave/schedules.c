@@ -88,6 +88,7 @@ static Class wanted_class;
 static Worker *worker;			/* NULL: only count */
 static int	worker_number;
 static int	nworkers;
+static pid_t parent;
 static long counted[CLASSES];
 
 /* ----- on the server ----- */
@@ -353,6 +354,9 @@ complete(const Walk *walk)
 		walk->purges ? CLASS_LAPSED_PURGED : CLASS_LAPSED;
 	long		mine = number++;
 
+	/* a run that was broken off shall not go on here */
+	if (worker != NULL && getppid() != parent)
+		_exit(1);
 	if (worker == NULL)
 		counted[class]++;
 	else if (class == wanted_class && mine % nworkers == worker_number)
@@ -492,6 +496,7 @@ run_class(Class class, Tally *tally)
 	if (parts == MAP_FAILED)
 		die("no memory");
 	wanted_class = class;
+	parent = getpid();
 	nworkers = class == CLASS_LAPSED_PURGED ? 1 : WORKERS;
 	for (worker_number = 0; worker_number < nworkers; worker_number++)
 		if (fork() == 0)
