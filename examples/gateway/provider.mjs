@@ -6,15 +6,18 @@
  * It listens on PORT (0: any) of the loopback interface, and prints the number.
  *
  * POST /next with a JSON array says how it meets the next requests; without, "ok":
- *   ok      charges and answers          hang   charges and never answers
- *   refuse  charges nothing, answers 402  slow:MS  charges after MS milliseconds, then answers
+ *   ok      charges and answers
+ *   hang    charges and never answers
+ *   hold    charges and answers when POST /go comes
+ *   refuse  charges nothing and answers 402
  */
+import { once, EventEmitter } from 'node:events';
 import { appendFileSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { setTimeout as pause } from 'node:timers/promises';
 
 const { LEDGER, KIND = 'opaque', PORT = '0' } = process.env;
 const known = new Map(); // key -> the first outcome; a ledger that is there already is taken over
+const gate = new EventEmitter();
 let orders = 1000;
 let next = [];
 
@@ -37,7 +40,7 @@ try {
 async function charge(key, { amount, currency, payee }) {
 	const how = next.shift() ?? 'ok';
 	note({ event: 'request', key, amount, currency, payee, how });
-	if (how.startsWith('slow:')) await pause(Number(how.slice(5)));
+	if (how === 'hold') await once(gate, 'go');
 	if (KIND === 'idempotent' && known.has(key)) return { how, outcome: known.get(key) };
 	if (how === 'refuse') {
 		const outcome = { state: 'refused', reason: { code: 'insufficient_funds', message: 'the account does not cover it' } };
@@ -64,6 +67,9 @@ const server = createServer(async (request, response) => {
 	const [, what, key] = request.url.split('/');
 	if (request.method === 'POST' && what === 'next') {
 		next = await read(request);
+		send(response, 200, {});
+	} else if (request.method === 'POST' && what === 'go') {
+		gate.emit('go');
 		send(response, 200, {});
 	} else if (request.method === 'POST' && what === 'charges') {
 		const header = (request.headers['idempotency-key'] ?? '').replace(/^"(.*)"$/, '$1');

@@ -40,7 +40,7 @@ export async function open() {
 	await db.query('CREATE EXTENSION idem CASCADE');
 	await db.query(readFileSync(join(here, 'policy.sql'), 'utf8'));
 	await db.query(`UPDATE idem_policy SET downstream_max = '300 ms', gateway_timeout = '300 ms', retry_backoff = '300 ms',
-		in_flight_ttl = '1.5 s', poll_after = '200 ms' WHERE scope = 'charge'`);
+		in_flight_ttl = '2 s', poll_after = '200 ms' WHERE scope = 'charge'`);
 }
 
 const forget = [`DROP DATABASE IF EXISTS ${database} WITH (FORCE)`, ...roles.map((role) => `DROP ROLE IF EXISTS ${role}`)];
@@ -85,7 +85,7 @@ export async function openBank(kind) {
 	await db.query("UPDATE idem_policy SET downstream = $1 WHERE scope = 'charge'", [kind]);
 	const file = join(folder, `ledger.${++ledgers}`);
 	let child;
-	const bank = { kind, meet, ledger, tell, open, close };
+	const bank = { kind, meet, go, ledger, tell, open, close };
 
 	async function open() {
 		child = spawn(process.execPath, [join(here, 'provider.mjs')],
@@ -110,6 +110,11 @@ export async function openBank(kind) {
 	/* How the next requests are met: see provider.mjs. */
 	async function meet(...answers) {
 		await fetch(`${bank.url}/next`, { method: 'POST', body: JSON.stringify(answers) });
+	}
+
+	/* Let go what it holds. */
+	async function go() {
+		await fetch(`${bank.url}/go`, { method: 'POST' });
 	}
 
 	function ledger(event) {
@@ -149,7 +154,7 @@ export async function agent(subject, bank, { person, settles = true, env = {} } 
 		args: [join(here, 'gateway.mjs')],
 		env: {
 			...process.env, PGUSER: roles[0], OPERATOR_USER: settles ? roles[1] : '', SUBJECT: subject,
-			BANK_URL: bank.url, BANK_TIMEOUT: '300', DOWNSTREAM: bank.kind, ...env,
+			BANK_URL: bank.url, BANK_TIMEOUT: '20000', DOWNSTREAM: bank.kind, ...env,
 		},
 	});
 	if (person)
