@@ -285,7 +285,10 @@ static Step
 answer_standing(Request *request, const Claim *claim, Outcome outcome, Answer *answer)
 {
 	if (outcome == OUTCOME_ACQUIRED)
+	{
+		xact_confirm();
 		return answer_granted(request, claim, true, answer);
+	}
 	answer_init(answer, outcome, request->scope, request->subject);
 	answer_add_claim(answer, claim);
 	if (outcome == OUTCOME_RECONCILE)

@@ -19,6 +19,7 @@
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "replication/message.h"
 #include "utils/acl.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
@@ -99,6 +100,17 @@ may_execute(Oid function, Oid role)
 	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE);
 #else
 	return pg_proc_aclcheck(function, role, ACL_EXECUTE);
+#endif
+}
+
+/* Give this transaction something in the log to commit, though it changed nothing. */
+static inline void
+write_log_mark(void)
+{
+#if PG_VERSION_NUM >= 170000
+	(void) LogLogicalMessage("idem", "", 0, true, false);
+#else
+	(void) LogLogicalMessage("idem", "", 0, true);
 #endif
 }
 

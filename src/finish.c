@@ -303,6 +303,8 @@ try_record(const Call *call, Ack *ack)
 			settled = change_record(call, &record, &sighting, &claim, &decision, now);
 		else if (decision.ack == ACK_NOT_OWNER)
 			keep_evidence(call, &claim);
+		else if (decision.ack == ACK_OK)
+			xact_confirm();
 	}
 	store_close(&record);
 	*ack = decision.ack;

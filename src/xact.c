@@ -15,7 +15,9 @@
 #include "compat.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "common/hashfn.h"
+#include "replication/syncrep.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -66,6 +68,7 @@ static Change *changes = NULL;
 static int	nchanges = 0;
 static int	changes_size = 0;
 static bool must_flush = false;
+static bool must_confirm = false;	/* the synchronous standby must have all that was committed so far */
 static List *changed = NIL;		/* keys to wake waiters of */
 
 static void
@@ -74,7 +77,7 @@ forget_all(void)
 	claims = NULL;
 	changes = NULL;
 	nchanges = changes_size = 0;
-	must_flush = false;
+	must_flush = must_confirm = false;
 	changed = NIL;
 }
 
@@ -136,6 +139,12 @@ xact_changed(const pg_uuid_t *key)
 	changed = lappend(changed, copy);
 	MemoryContextSwitchTo(earlier);
 	must_flush = true;
+}
+
+void
+xact_confirm(void)
+{
+	must_flush = must_confirm = true;
 }
 
 /* The changes are there for everybody to see now. */
@@ -213,6 +222,9 @@ static void
 at_pre_commit(void)
 {
 	leave_claims_open();
+	/* who wrote nothing waits for no standby; a few bytes of log after what is to be confirmed are enough */
+	if (must_confirm && !RecoveryInProgress() && SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0')
+		write_log_mark();
 	if (must_flush && synchronous_commit < SYNCHRONOUS_COMMIT_ON)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
 								 GUC_ACTION_LOCAL, true, 0, false);

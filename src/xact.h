@@ -35,6 +35,13 @@ extern void xact_put(const pg_uuid_t *key, Place place, ItemPointer tid, SpotKin
  */
 extern void xact_changed(const pg_uuid_t *key);
 
+/*
+ * The caller will act on what an earlier transaction committed: a grant it is told of again, a commit it is told
+ * has been made.  That transaction may have been cut short while it waited for its synchronous standby, which then
+ * does not have it yet; this one waits in its place.
+ */
+extern void xact_confirm(void);
+
 /* Register the callbacks; called once, when the library is loaded. */
 extern void xact_register(void);
 
