@@ -1430,7 +1430,7 @@ WITH sums AS (
 	SELECT c.scope,
 			sum(c.calls) FILTER (WHERE c.event LIKE '%.%' OR c.event = 'rolled_back') AS calls,
 			sum(c.calls) FILTER (WHERE c.event IN ('acquire.acquired', 'execute.acquired')) AS executed,
-			sum(c.calls) FILTER (WHERE c.event IN ('acquire.done', 'acquire.failed', 'execute.done', 'execute.failed')) AS replayed,
+			sum(c.calls) FILTER (WHERE c.event IN ('acquire.done', 'acquire.failed', 'acquire.again', 'execute.done', 'execute.failed')) AS replayed,
 			sum(c.calls) FILTER (WHERE c.event IN ('acquire.joined', 'execute.joined')) AS joined,
 			sum(c.calls) FILTER (WHERE c.event IN ('acquire.in_flight', 'execute.in_flight')) AS in_flight,
 			sum(c.calls) FILTER (WHERE c.event IN ('acquire.reconcile', 'execute.reconcile')) AS unknown,
@@ -1486,7 +1486,7 @@ COMMENT ON VIEW @extschema@.idem_stat IS
 COMMENT ON COLUMN @extschema@.idem_stat.scope IS 'the tool or operation; empty where a call was refused before its scope was known; "(other)" beyond idem.stat_max';
 COMMENT ON COLUMN @extschema@.idem_stat.calls IS 'all calls of acquire, execute, status, commit, fail, release, renew and reconcile';
 COMMENT ON COLUMN @extschema@.idem_stat.executed IS 'grants that were committed';
-COMMENT ON COLUMN @extschema@.idem_stat.replayed IS 'calls that got the first result or reason';
+COMMENT ON COLUMN @extschema@.idem_stat.replayed IS 'calls that got the first result or reason, or were told again of their own grant';
 COMMENT ON COLUMN @extschema@.idem_stat.joined IS 'calls that waited for somebody else''s run and got its result';
 COMMENT ON COLUMN @extschema@.idem_stat.in_flight IS 'calls that were told that somebody is at work';
 COMMENT ON COLUMN @extschema@.idem_stat.unknown IS 'calls that were told that the outcome is unknown';

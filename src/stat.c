@@ -35,13 +35,14 @@
 #include "stat.h"
 
 #define STAT_FILE "pg_stat/idem.stat"
-#define STAT_FILE_MAGIC 0x1DE30001
+#define STAT_FILE_MAGIC 0x1DE30002
 #define OTHER_SCOPES "(other)"
 
 /* the events: what acquire, execute and status can come to, then the acknowledgements, then the rest */
-#define OUTCOME_EVENTS (OUTCOME_COUNT + 2)	/* each outcome, joined, error */
+#define OUTCOME_EVENTS (OUTCOME_COUNT + 3)	/* each outcome, joined, a grant told of again, error */
 #define EVENT_JOINED OUTCOME_COUNT
-#define EVENT_ERROR (OUTCOME_COUNT + 1)
+#define EVENT_AGAIN (OUTCOME_COUNT + 1)
+#define EVENT_ERROR (OUTCOME_COUNT + 2)
 #define ACK_EVENTS (ACK_COUNT + 1)	/* each acknowledgement, error */
 #define CALLS_WITH_OUTCOME 3
 #define CALLS_WITH_ACK 5
@@ -55,7 +56,7 @@ static const char *const call_names[] = {
 };
 static const char *const outcome_names[OUTCOME_EVENTS] = {
 	"acquired", "in_flight", "done", "failed", "reconcile", "param_mismatch", "subject_mismatch",
-	"scope_mismatch", "expired", "invalid", "repeat", "none", "unknown", "retryable", "joined", "error"
+	"scope_mismatch", "expired", "invalid", "repeat", "none", "unknown", "retryable", "joined", "again", "error"
 };
 static const char *const ack_names[ACK_EVENTS] = {"ok", "not_owner", "already", "none", "error"};
 static const char *const extra_names[] = {
@@ -281,10 +282,14 @@ end_call(int event, bool wrote)
 void
 stat_end_outcome(Outcome outcome, bool joined, bool wrote)
 {
-	bool		replay = outcome == OUTCOME_DONE || outcome == OUTCOME_FAILED;
+	int			event = outcome;
 
+	if (joined && (outcome == OUTCOME_DONE || outcome == OUTCOME_FAILED))
+		event = EVENT_JOINED;
+	else if (outcome == OUTCOME_ACQUIRED && !wrote)
+		event = EVENT_AGAIN;
 	if (nframes > 0)
-		end_call(outcome_event(frames[nframes - 1].call, joined && replay ? EVENT_JOINED : (int) outcome), wrote);
+		end_call(outcome_event(frames[nframes - 1].call, event), wrote);
 }
 
 void
