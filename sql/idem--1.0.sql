@@ -1670,7 +1670,7 @@ CREATE FUNCTION @extschema@.idem_health_claims(
 	LANGUAGE sql VOLATILE PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
-SELECT 'stuck', 'bad', format('%s operations whose outcome nobody knows, the oldest overdue by %s s', count(*), ceil(extract(epoch FROM max(s.overdue)))),
+SELECT 'stuck', 'bad', format('outcomes that nobody knows: %s, the oldest overdue by %s s', count(*), ceil(extract(epoch FROM max(s.overdue)))),
 		'SELECT * FROM idem_stuck: look downstream, then paste its reconcile call.'
 	FROM @extschema@.idem_stuck AS s
 	HAVING count(*) > 0

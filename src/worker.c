@@ -266,8 +266,8 @@ describe_worker(BackgroundWorker *worker, const char *function)
 	strlcpy(worker->bgw_function_name, function, sizeof(worker->bgw_function_name));
 }
 
-/* One worker's round, from start to end. */
-static void
+/* One worker's round, from start to end; false where there is no slot for a worker. */
+static bool
 visit(Oid database)
 {
 	BackgroundWorker worker;
@@ -279,13 +279,16 @@ visit(Oid database)
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	worker.bgw_main_arg = ObjectIdGetDatum(database);
 	worker.bgw_notify_pid = MyProcPid;
-	if (RegisterDynamicBackgroundWorker(&worker, &handle))
-		(void) WaitForBackgroundWorkerShutdown(handle);
-	else
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+	{
 		ereport(LOG,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("idem launcher could not start a worker"),
 				 errhint("You might need to increase max_worker_processes.")));
+		return false;
+	}
+	(void) WaitForBackgroundWorkerShutdown(handle);
+	return true;
 }
 
 /* A database made anew under an old name needs the place of the one that went. */
@@ -308,7 +311,8 @@ visit_all(MemoryContext context)
 	foreach(cell, databases)
 	{
 		CHECK_FOR_INTERRUPTS();
-		visit(lfirst_oid(cell));
+		if (!visit(lfirst_oid(cell)))
+			break;
 	}
 	MemoryContextReset(context);
 }
