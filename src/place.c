@@ -8,13 +8,15 @@
  *	3. The record is probed again under a new latest snapshot.  A rival that finished between 1 and 2 has left its
  *	   record by now, since it deletes its fast row in the same transaction; one that went straight into the
  *	   record is seen too, or meets us there before either of us commits.
- *	4. Only then is the insertion confirmed.
+ *	4. Only then, and where the fingerprint has not expired meanwhile, is the insertion confirmed.  The clock is
+ *	   asked last: while this one waited for a lock, a rival's record may have come, lapsed and been purged.
  * Where the fast table is not to be had the claim goes into the record at once, by the same kind of insertion.
  * What the fast table says is never more than "somebody is at work": losing it costs speed, not correctness.
  */
 #include "compat.h"
 
 #include "access/xlog.h"
+#include "utils/timestamp.h"
 
 #include "guc.h"
 #include "place.h"
@@ -85,6 +87,12 @@ meet_conflict(const Claim *claim, Store *fast, Rival *rival)
 	return sighting.found ? STEP_ON : STEP_AGAIN;
 }
 
+static bool
+is_too_late(const Claim *claim)
+{
+	return GetCurrentTimestamp() >= claim->expires_at;
+}
+
 /* STEP_ON where the record must take the claim. */
 static Step
 place_fast(const Claim *claim, Store *fast, Store *record, Rival *rival, bool *placed)
@@ -96,7 +104,7 @@ place_fast(const Claim *claim, Store *fast, Store *record, Rival *rival, bool *p
 	if (!store_insert_speculative(fast, &tid))
 		return meet_conflict(claim, fast, rival);
 	store_find(record, &claim->key, &sighting);
-	if (sighting.found || TransactionIdIsValid(sighting.rival))
+	if (sighting.found || TransactionIdIsValid(sighting.rival) || is_too_late(claim))
 	{
 		store_withdraw(fast);
 		return STEP_AGAIN;
@@ -117,6 +125,11 @@ place_in_record(const Claim *claim, Store *record)
 	record_write(&row, store_row(record));
 	if (!store_insert_speculative(record, &tid))
 		return STEP_AGAIN;
+	if (is_too_late(claim))
+	{
+		store_withdraw(record);
+		return STEP_AGAIN;
+	}
 	store_confirm(record);
 	if (!claim->is_guard)
 	{
