@@ -49,7 +49,10 @@ static const Oid column_types[ALERT_NATTS] = {
 	[ALERT_DETAIL] = JSONBOID,
 };
 
-const Layout alert_layout = {ALERT_NATTS, 2, column_types};
+const Layout alert_layout = {
+	ALERT_NATTS, 2, column_types,
+	NULLABLE(ALERT_SCOPE_NAME) | NULLABLE(ALERT_SUBJECT_NAME) | NULLABLE(ALERT_DETAIL), 0
+};
 
 typedef struct KindText
 {

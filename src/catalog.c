@@ -37,7 +37,6 @@ typedef struct Members
 	Oid			table[TABLE_COUNT];
 	Oid			claim_type;
 	Oid			outcome_type;
-	Oid			ack_type;
 	Oid			outcome[OUTCOME_COUNT];
 	Oid			ack[ACK_COUNT];
 } Members;
@@ -103,6 +102,12 @@ catalog_claim_type(void)
 }
 
 Oid
+catalog_outcome_type(void)
+{
+	return found(&members.outcome_type);
+}
+
+Oid
 catalog_outcome(int outcome)
 {
 	Assert(outcome >= 0 && outcome < OUTCOME_COUNT);
@@ -121,6 +126,22 @@ catalog_generation(IdemTable table)
 {
 	watch();
 	return generation[table];
+}
+
+bool
+layout_holds(const Layout *layout, TupleDesc columns)
+{
+	if (columns->natts != layout->natts)
+		return false;
+	for (int i = 0; i < layout->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(columns, i);
+
+		if (column->attisdropped || column->atttypid != layout->types[i] ||
+			column->attnotnull == ((layout->nullable & NULLABLE(i)) != 0))
+			return false;
+	}
+	return true;
 }
 
 /* One of the members, looked for again where something was invalidated; raises where there is none. */
@@ -218,7 +239,10 @@ take_type(Oid type, Members *into)
 	if (strcmp(name, "idem_claim") == 0)
 		into->claim_type = type;
 	else if (strcmp(name, "idem_outcome") == 0)
+	{
+		into->outcome_type = type;
 		take_labels(type, outcome_label, OUTCOME_COUNT, into->outcome);
+	}
 	else if (strcmp(name, "idem_ack") == 0)
 		take_labels(type, ack_label, ACK_COUNT, into->ack);
 	ReleaseSysCache(tuple);

@@ -4,6 +4,8 @@
 #ifndef IDEM_CATALOG_H
 #define IDEM_CATALOG_H
 
+#include "access/tupdesc.h"
+
 /* The extension's tables, in the order of their names in catalog.c. */
 typedef enum IdemTable
 {
@@ -16,11 +18,27 @@ typedef enum IdemTable
 	TABLE_COUNT
 } IdemTable;
 
+/* The columns that this library was built for. */
+typedef struct Layout
+{
+	int			natts;
+	int			key_natts;		/* the first so many are the primary key */
+	const Oid  *types;
+	uint32		nullable;		/* bit n: column n, counted from 0, may be null */
+	int			nchecks;		/* check constraints, at most; of meaning where rows are written */
+} Layout;
+
+#define NULLABLE(column) ((uint32) 1 << (column))
+
+/* Are these the columns of a table that this library was built for?  Others would be read as what they are not. */
+extern bool layout_holds(const Layout *layout, TupleDesc columns);
+
 /* The OID of a table.  Raises 55000 where the extension is not installed in this database. */
 extern Oid	catalog_table(IdemTable table);
 
-/* The OID of the composite type idem_claim; raises likewise. */
+/* The OIDs of the composite type idem_claim and of the enum idem_outcome; both raise likewise. */
 extern Oid	catalog_claim_type(void);
+extern Oid	catalog_outcome_type(void);
 
 /* The OID of a value of the enum idem_outcome or idem_ack, by its place in state.h; raises likewise. */
 extern Oid	catalog_outcome(int outcome);

@@ -4,6 +4,7 @@
 #include "compat.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_type_d.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -144,6 +145,25 @@ enum
 	CLAIM_NATTS
 };
 
+/* The type's columns; raises 55000 where its owner has altered them: values would be read as what they are not. */
+static TupleDesc
+claim_columns(void)
+{
+	const Oid	types[CLAIM_NATTS] = {
+		catalog_outcome_type(), UUIDOID, UUIDOID, INT4OID, BOOLOID, BOOLOID, TEXTOID, TEXTOID, JSONBOID,
+		TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID
+	};
+	const Layout layout = {CLAIM_NATTS, 0, types, PG_UINT32_MAX, 0};
+	TupleDesc	columns = lookup_rowtype_tupdesc(catalog_claim_type(), -1);
+
+	if (!layout_holds(&layout, columns))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("type idem_claim was altered"),
+				 errhint("Restore the columns that the extension created.")));
+	return columns;
+}
+
 static void
 put(Datum *values, bool *nulls, int column, bool known, Datum value)
 {
@@ -166,13 +186,11 @@ put_time(Datum *values, bool *nulls, int column, TimestampTz at)
 Datum
 answer_datum(const Answer *answer)
 {
-	TupleDesc	columns = lookup_rowtype_tupdesc(catalog_claim_type(), -1);
+	TupleDesc	columns = claim_columns();
 	Datum		values[CLAIM_NATTS];
 	bool		nulls[CLAIM_NATTS];
 	HeapTuple	tuple;
 
-	if (columns->natts != CLAIM_NATTS)
-		elog(ERROR, "type idem_claim has %d columns", columns->natts);
 	put(values, nulls, CLAIM_OUTCOME, true, ObjectIdGetDatum(catalog_outcome(answer->outcome)));
 	put(values, nulls, CLAIM_KEY, answer->has_key, UUIDPGetDatum(&answer->key));
 	put(values, nulls, CLAIM_OWNER, answer->has_owner, UUIDPGetDatum(&answer->owner));

@@ -11,6 +11,7 @@
  */
 #include "compat.h"
 
+#include "catalog/pg_type_d.h"
 #include "commands/trigger.h"
 #include "mb/pg_wchar.h"
 #include "utils/array.h"
@@ -62,6 +63,47 @@ enum
 	VERSION_REPLACED_AT,
 	VERSION_RESULT_TTL,
 	VERSION_NATTS
+};
+
+static const Oid policy_types[POLICY_NATTS] = {
+	[POLICY_SCOPE] = TEXTOID,
+	[POLICY_MATERIAL] = TEXTARRAYOID,
+	[POLICY_IMMATERIAL] = TEXTARRAYOID,
+	[POLICY_ENTRY] = TEXTOID,
+	[POLICY_DOWNSTREAM] = TEXTOID,
+	[POLICY_FINGERPRINT_TTL] = INTERVALOID,
+	[POLICY_DOWNSTREAM_MAX] = INTERVALOID,
+	[POLICY_GATEWAY_TIMEOUT] = INTERVALOID,
+	[POLICY_RETRY_BACKOFF] = INTERVALOID,
+	[POLICY_IN_FLIGHT_TTL] = INTERVALOID,
+	[POLICY_CALLER_RETRY_WINDOW] = INTERVALOID,
+	[POLICY_RESULT_TTL] = INTERVALOID,
+	[POLICY_REPEAT_GUARD] = INTERVALOID,
+	[POLICY_CONFIRM_WITH] = TEXTOID,
+	[POLICY_POLL_WITH] = TEXTOID,
+	[POLICY_POLL_AFTER] = INTERVALOID,
+	[POLICY_ENABLED] = BOOLOID,
+};
+
+static const Layout policy_layout = {
+	POLICY_NATTS, 1, policy_types,
+	NULLABLE(POLICY_MATERIAL) | NULLABLE(POLICY_IMMATERIAL) | NULLABLE(POLICY_REPEAT_GUARD) |
+	NULLABLE(POLICY_CONFIRM_WITH) | NULLABLE(POLICY_POLL_WITH), 0
+};
+
+static const Oid version_types[VERSION_NATTS] = {
+	[VERSION_SCOPE] = TEXTOID,
+	[VERSION_VERSION] = INT4OID,
+	[VERSION_MATERIAL] = TEXTARRAYOID,
+	[VERSION_IMMATERIAL] = TEXTARRAYOID,
+	[VERSION_SINCE] = TIMESTAMPTZOID,
+	[VERSION_REPLACED_AT] = TIMESTAMPTZOID,
+	[VERSION_RESULT_TTL] = INTERVALOID,
+};
+
+static const Layout version_layout = {
+	VERSION_NATTS, 2, version_types,
+	NULLABLE(VERSION_MATERIAL) | NULLABLE(VERSION_IMMATERIAL) | NULLABLE(VERSION_REPLACED_AT), 0
 };
 
 /* Two pointer lists; part is theirs once they are parsed. */
@@ -338,8 +380,8 @@ load(void)
 	into->generation = policy_generation();
 
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	rows_read(TABLE_POLICY, POLICY_NATTS, snapshot, take_policy, into);
-	rows_read(TABLE_POLICY_VERSION, VERSION_NATTS, snapshot, take_version, into);
+	rows_read(TABLE_POLICY, &policy_layout, snapshot, take_policy, into);
+	rows_read(TABLE_POLICY_VERSION, &version_layout, snapshot, take_version, into);
 	UnregisterSnapshot(snapshot);
 
 	sort_rows(into);

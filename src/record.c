@@ -34,8 +34,15 @@ static const Oid column_types[RECORD_NATTS] = {
 	[RECORD_RECONCILE_NOTE] = TEXTOID,
 };
 
-const Layout record_layout = {RECORD_NATTS, 1, column_types};
-const Layout fast_layout = {FAST_NATTS, 1, column_types};
+#define FAST_NULLABLE (NULLABLE(RECORD_EXPIRES_AT) | NULLABLE(RECORD_OPERATION) | \
+					   NULLABLE(RECORD_HOLDER) | NULLABLE(RECORD_TRACE_ID))
+#define RECORD_NULLABLE (FAST_NULLABLE | NULLABLE(RECORD_FINISHED_AT) | \
+						 NULLABLE(RECORD_RESULT) | NULLABLE(RECORD_RESULT_REF) | \
+						 NULLABLE(RECORD_RECONCILED_AT) | NULLABLE(RECORD_RECONCILED_BY) | \
+						 NULLABLE(RECORD_RECONCILE_NOTE))
+
+const Layout record_layout = {RECORD_NATTS, 1, column_types, RECORD_NULLABLE, 7};
+const Layout fast_layout = {FAST_NATTS, 1, column_types, FAST_NULLABLE, 0};
 
 bool
 span_equal(Span a, Span b)

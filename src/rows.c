@@ -15,18 +15,18 @@
 #include "rows.h"
 
 void
-rows_read(IdemTable table, int columns, Snapshot snapshot, RowTaker take, void *into)
+rows_read(IdemTable table, const Layout *layout, Snapshot snapshot, RowTaker take, void *into)
 {
 	Relation	relation = table_open(catalog_table(table), AccessShareLock);
 	TupleTableSlot *slot;
 	TableScanDesc scan;
 
-	if (RelationGetNumberOfAttributes(relation) != columns)
+	if (!layout_holds(layout, RelationGetDescr(relation)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has other columns than this library was built for",
 						RelationGetRelationName(relation)),
-				 errhint("Run ALTER EXTENSION idem UPDATE.")));
+				 errhint("Restore the columns that the extension created, or run ALTER EXTENSION idem UPDATE.")));
 
 	slot = table_slot_create(relation, NULL);
 	scan = table_beginscan(relation, snapshot, 0, NULL);

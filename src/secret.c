@@ -10,6 +10,7 @@
  */
 #include "compat.h"
 
+#include "catalog/pg_type_d.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -31,6 +32,17 @@ enum
 	SECRET_REVOKED_AT,
 	SECRET_NATTS
 };
+
+static const Oid column_types[SECRET_NATTS] = {
+	[SECRET_ID] = TEXTOID,
+	[SECRET_SECRET] = BYTEAOID,
+	[SECRET_SIGNING] = BOOLOID,
+	[SECRET_CREATED_AT] = TIMESTAMPTZOID,
+	[SECRET_VERIFY_UNTIL] = TIMESTAMPTZOID,
+	[SECRET_REVOKED_AT] = TIMESTAMPTZOID,
+};
+
+static const Layout secret_layout = {SECRET_NATTS, 1, column_types, NULLABLE(SECRET_REVOKED_AT), 0};
 
 /* One secret that is not revoked. */
 typedef struct Secret
@@ -127,7 +139,7 @@ load(void)
 	into->generation = catalog_generation(TABLE_SECRET);
 
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	rows_read(TABLE_SECRET, SECRET_NATTS, snapshot, take_secret, into);
+	rows_read(TABLE_SECRET, &secret_layout, snapshot, take_secret, into);
 	UnregisterSnapshot(snapshot);
 
 	into->verifying = MemoryContextAlloc(context, sizeof(SecretBytes) * into->room);

@@ -42,17 +42,22 @@ layout_of(IdemTable table)
 	}
 }
 
-/* Has the table the columns that this library was built for? */
-static bool
-layout_holds(const Layout *layout, TupleDesc columns)
+static void
+refuse_additions(Relation rel, const char *what)
 {
-	if (columns->natts != layout->natts)
-		return false;
-	for (int i = 0; i < layout->natts; i++)
-		if (TupleDescAttr(columns, i)->attisdropped ||
-			TupleDescAttr(columns, i)->atttypid != layout->types[i])
-			return false;
-	return true;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"%s\" has %s", RelationGetRelationName(rel), what),
+			 errdetail("They would not be obeyed."),
+			 errhint("Drop them.")));
+}
+
+static bool
+has_more_checks(Relation rel, const Layout *layout)
+{
+	TupleConstr *constraints = RelationGetDescr(rel)->constr;
+
+	return constraints != NULL && constraints->num_check > layout->nchecks;
 }
 
 /*
@@ -74,11 +79,9 @@ check_table(Store *store)
 				 errmsg("table \"%s\" was altered", RelationGetRelationName(rel)),
 				 errhint("Restore the columns that the extension created.")));
 	if (rel->trigdesc != NULL || rel->rd_rules != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" has triggers, foreign keys or rules", RelationGetRelationName(rel)),
-				 errdetail("They would not be obeyed."),
-				 errhint("Drop them.")));
+		refuse_additions(rel, "triggers, foreign keys or rules");
+	if (has_more_checks(rel, layout_of(store->table)))
+		refuse_additions(rel, "check constraints that it did not come with");
 	return true;
 }
 

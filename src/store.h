@@ -15,14 +15,6 @@
 
 #include "catalog.h"
 
-/* The columns of a table that this library was built for. */
-typedef struct Layout
-{
-	int			natts;
-	int			key_natts;		/* the first so many are the primary key */
-	const Oid  *types;
-} Layout;
-
 /*
  * An open table.  Its lock is kept until the transaction ends where something was written or locked, and else let
  * go: who waits must not stand in the way of somebody that the holder comes to wait for.
@@ -56,8 +48,8 @@ typedef struct Sighting
 
 /*
  * Open a table.  A conditional open returns false where its lock is not to be had at once.  Raises 55000 where
- * the table was altered, and where idem_record or idem_fast has triggers, foreign keys or rules: they would not be
- * obeyed.
+ * the table was altered, and where idem_record or idem_fast has triggers, foreign keys, rules or check constraints
+ * of somebody's: they would not be obeyed.
  */
 extern bool store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional);
 
