@@ -193,7 +193,9 @@ CREATE TEMP TABLE error AS
 	SELECT h.client, h.txn, NULL, NULL, 'COMMIT', h.answer, h.at FROM history AS h WHERE h.call = 'end' AND h.answer ~ '^[0-9A-Z]{5}$';
 INSERT INTO violation SELECT 'P8', '40001 by ' || e.call || ' though nobody touched the fast table',
 		coalesce(e.key, (SELECT min(c.key::text)::uuid FROM call AS c WHERE c.client = e.client AND c.txn = e.txn)) FROM error AS e
-	WHERE e.answer = '40001' AND NOT EXISTS (SELECT FROM trouble AS d WHERE e.t1 >= d.since AND d.until >=
+	WHERE e.answer = '40001'
+	AND NOT EXISTS (SELECT FROM history AS h WHERE h.client = e.client AND h.txn = e.txn AND h.kind = 'T' AND h.asked = 'snapshot')
+	AND NOT EXISTS (SELECT FROM trouble AS d WHERE e.t1 >= d.since AND d.until >=
 		(SELECT min(h.at) FROM history AS h WHERE h.client = e.client AND h.txn = e.txn));
 INSERT INTO violation SELECT 'P11', 'error ' || e.answer || ' by ' || e.call,
 		coalesce(e.key, (SELECT min(c.key::text)::uuid FROM call AS c WHERE c.client = e.client AND c.txn = e.txn)) FROM error AS e

@@ -87,10 +87,12 @@ static void
 note_end(Client *client, Fate fate)
 {
 	static const char *const names[] = {"aborted", "committed", "unknown"};
-	Entry		entry = {.kind = 'T', .seq = client->seq, .txn = client->txn, .replayed = -1, .answer = names[fate]};
+	Entry		entry = {.kind = 'T', .seq = client->seq, .txn = client->txn, .replayed = -1, .answer = names[fate],
+	.asked = client->snapshot ? "snapshot" : NULL};
 
 	history_write(&client->history, &entry);
 	client->txn++;
+	client->snapshot = false;
 }
 
 static bool
@@ -131,9 +133,14 @@ client_run_sql(Client *client, const char *sql, int n, const char *const *values
 bool
 client_begin(Client *client, bool durable)
 {
-	if (!client_connect(client) || !client_run_sql(client, "BEGIN", 0, NULL))
+	static const char *const begins[] = {"BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN ISOLATION LEVEL SERIALIZABLE"};
+	bool		snapshot = random_percent(&client->random, 15);
+
+	if (!client_connect(client) ||
+		!client_run_sql(client, snapshot ? begins[random_below(&client->random, 2)] : "BEGIN", 0, NULL))
 		return false;
 	client->in_block = true;
+	client->snapshot = snapshot;
 	if (durable && !client_run_sql(client, "SET LOCAL synchronous_commit = on", 0, NULL))
 	{
 		(void) client_end(client, false);
@@ -170,6 +177,35 @@ client_end(Client *client, bool commit)
 	}
 	PQclear(result);
 	client->in_block = false;
+	note_end(client, fate);
+	return fate;
+}
+
+/* End a block in two steps.  Where the second is not answered, whoever clears up prepared transactions decides. */
+Fate
+client_prepare(Client *client, bool commit, int nap)
+{
+	char		sql[100];
+	char		gid[40];
+	Fate		fate = FATE_UNKNOWN;
+
+	if (!client->in_block)
+		return FATE_ABORTED;
+	snprintf(gid, sizeof(gid), "t%d.%" PRIu64, client->history.client, client->txn);
+	snprintf(sql, sizeof(sql), "PREPARE TRANSACTION '%s'", gid);
+	client->in_block = false;
+	if (!client_run_sql(client, sql, 0, NULL))
+	{
+		/* it may have been prepared all the same, unless the server said no */
+		if (!is_gone(client))
+			(void) client_run_sql(client, "ROLLBACK", 0, NULL);
+		note_end(client, FATE_UNKNOWN);
+		return FATE_UNKNOWN;
+	}
+	nap_ms(nap);
+	snprintf(sql, sizeof(sql), "%s PREPARED '%s'", commit ? "COMMIT" : "ROLLBACK", gid);
+	if (client_run_sql(client, sql, 0, NULL))
+		fate = commit ? FATE_COMMITTED : FATE_ABORTED;
 	note_end(client, fate);
 	return fate;
 }

@@ -66,6 +66,7 @@ typedef struct Client
 	int			port;
 	int			outside_port;
 	bool		in_block;
+	bool		snapshot;		/* in one of a stricter isolation level, which 40001 belongs to */
 	uint64_t	seq;
 	uint64_t	txn;
 	Claim		held[MAX_HELD];
@@ -78,6 +79,7 @@ extern bool client_is(const Answer *answer, const char *text);
 extern bool client_connect(Client *client);
 extern bool client_begin(Client *client, bool durable);
 extern Fate client_end(Client *client, bool commit);
+extern Fate client_prepare(Client *client, bool commit, int nap);
 extern bool client_run_sql(Client *client, const char *sql, int n, const char *const *values);
 extern void client_undone(Client *client, uint64_t seq);
 

@@ -279,7 +279,10 @@ acquire_in_block(Client *client, const Op *op, const char *owner)
 		(void) client_finish(client, "release", &claim, "", "holder");
 		answer.text[0] = '\0';
 	}
-	answer.fate = client_end(client, commit && !answer.error);
+	if (!answer.error && random_percent(random, 10))
+		answer.fate = client_prepare(client, commit, (int) random_below(random, 400));
+	else
+		answer.fate = client_end(client, commit && !answer.error);
 	return answer;
 }
 
@@ -380,7 +383,10 @@ one_transaction(Client *client, const Op *op)
 		claim_of(&claim, op, &answer);
 		good = client_is(&answer, "ACQUIRED") && work(client, &claim);
 	}
-	(void) client_end(client, good);
+	if (good && random_percent(&client->random, 5))
+		(void) client_prepare(client, true, (int) random_below(&client->random, 200));
+	else
+		(void) client_end(client, good);
 }
 
 static void

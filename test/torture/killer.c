@@ -137,6 +137,25 @@ run(Server *inside, const char *const *statements)
 	PQfinish(db);
 }
 
+/* Prepared transactions that were left behind, so many seconds ago, are committed or rolled back. */
+void
+killer_clear_prepared(Server *inside, int seconds, Random *random)
+{
+	char		sql[200];
+	PGconn	   *db = server_connect(inside, "torture");
+	PGresult   *left;
+
+	snprintf(sql, sizeof(sql), "SELECT gid FROM pg_prepared_xacts WHERE prepared <= clock_timestamp() - interval '%d s' ORDER BY gid", seconds);
+	left = PQexec(db, sql);
+	for (int i = 0; PQresultStatus(left) == PGRES_TUPLES_OK && i < PQntuples(left); i++)
+	{
+		snprintf(sql, sizeof(sql), "%s PREPARED '%s'", random_percent(random, 50) ? "COMMIT" : "ROLLBACK", PQgetvalue(left, i, 0));
+		PQclear(PQexec(db, sql));
+	}
+	PQclear(left);
+	PQfinish(db);
+}
+
 static void
 strike_fast_table(Server *inside, Fault fault, Random *random)
 {
@@ -315,6 +334,7 @@ strike(Fault fault, Clients *clients, Server *inside, Server *standby, Random *r
 			break;
 		default:
 			run(inside, purge);
+			killer_clear_prepared(inside, 3, random);
 			break;
 	}
 }

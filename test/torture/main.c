@@ -38,7 +38,7 @@ typedef struct Run
 static const char inside_settings[] =
 "fsync = off\nsynchronous_commit = off\nwal_writer_delay = 10s\nmax_connections = 120\nshared_buffers = 32MB\n"
 "deadlock_timeout = 200ms\ncheckpoint_timeout = 30s\nmax_wal_size = 512MB\nautovacuum_naptime = 5s\n"
-"wal_level = replica\nmax_wal_senders = 5\nwal_retrieve_retry_interval = 200ms\nidem.max_clock_skew = 500ms\n"
+"max_prepared_transactions = 40\nwal_level = replica\nmax_wal_senders = 5\nwal_retrieve_retry_interval = 200ms\nidem.max_clock_skew = 500ms\n"
 "log_line_prefix = '%m [%p] '\n";
 
 static const char outside_settings[] =
@@ -201,6 +201,7 @@ settle(Run *run)
 {
 	PGconn	   *db = server_connect(&run->inside, "torture");
 
+	killer_clear_prepared(&run->inside, 0, &run->random);
 	nap_ms(1600);
 	atomic_store(&shared->settle, true);
 	for (int i = 0; i < 200; i++)
@@ -322,7 +323,7 @@ read_options(int argc, char **argv)
 		{"seconds", required_argument, NULL, 's'}, {"seed", required_argument, NULL, 'S'},
 		{"clients", required_argument, NULL, 'c'}, {"round", required_argument, NULL, 'r'},
 		{"folder", required_argument, NULL, 'f'}, {"source", required_argument, NULL, 'd'},
-		{"standby", no_argument, NULL, 'b'}, {"until-violation", no_argument, NULL, 'u'}, {NULL, 0, NULL, 0}
+		{"standby", no_argument, NULL, 'b'}, {NULL, 0, NULL, 0}
 	};
 	int			c;
 
@@ -330,15 +331,29 @@ read_options(int argc, char **argv)
 	while ((c = getopt_long(argc, argv, "", names, NULL)) != -1)
 		switch (c)
 		{
-			case 's': options.seconds = atoi(optarg); break;
-			case 'S': options.seed = strtoull(optarg, NULL, 10); break;
-			case 'c': options.clients = atoi(optarg); break;
-			case 'r': options.round = atoi(optarg); break;
-			case 'f': options.folder = optarg; break;
-			case 'd': options.source = optarg; break;
-			case 'b': options.standby = true; break;
-			case 'u': options.until_violation = true; break;
-			default: exit(2);
+			case 's':
+				options.seconds = atoi(optarg);
+				break;
+			case 'S':
+				options.seed = strtoull(optarg, NULL, 10);
+				break;
+			case 'c':
+				options.clients = atoi(optarg);
+				break;
+			case 'r':
+				options.round = atoi(optarg);
+				break;
+			case 'f':
+				options.folder = optarg;
+				break;
+			case 'd':
+				options.source = optarg;
+				break;
+			case 'b':
+				options.standby = true;
+				break;
+			default:
+				exit(2);
 		}
 	if (options.clients < 1 || options.clients > MAX_CLIENTS || options.seconds < 1 || options.round < 1)
 		fatal("1 to %d clients, and at least one second", MAX_CLIENTS);

@@ -104,7 +104,6 @@ typedef struct Options
 	int			clients;
 	uint64_t	seed;
 	bool		standby;
-	bool		until_violation;
 	const char *folder;			/* everything is kept under it */
 	const char *source;			/* of the rig: its SQL scripts */
 } Options;
@@ -206,6 +205,7 @@ extern void clients_start(Clients *clients, int slot);
 extern void clients_tend(Clients *clients);
 extern void killer_strike(Clients *clients, Server *inside, Server *standby, Random *random, History *history);
 extern void killer_calm(Server *inside);
+extern void killer_clear_prepared(Server *inside, int seconds, Random *random);
 
 /* An error that ends in exit(1) of this process; with PGconn the server's words. */
 extern PGresult *must(PGconn *db, const char *sql);
