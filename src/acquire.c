@@ -395,9 +395,9 @@ meet_nothing(Request *request, Store *record, Sighting *sighting, TimestampTz no
 static Step
 try_acquire(Request *request, Answer *answer)
 {
-	TimestampTz now = GetCurrentTimestamp();
 	ItemPointerData tid;
 	Place		place = xact_place(&request->key, &tid);
+	TimestampTz now;
 	Store		record;
 	Sighting	sighting;
 	Step		step;
@@ -406,6 +406,8 @@ try_acquire(Request *request, Answer *answer)
 		return answer_own_fast(request, &tid, answer);
 	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
 	store_find(&record, &request->key, &sighting);
+	/* the table's lock may have been waited for */
+	now = GetCurrentTimestamp();
 	if (place == PLACE_RECORD && !sighting.found)
 		claim_vanished();
 	if (place == PLACE_RECORD)

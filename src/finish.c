@@ -273,7 +273,7 @@ change_record(const Call *call, Store *record, Sighting *sighting, Claim *claim,
 static bool
 try_record(const Call *call, Ack *ack)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now;
 	Store		record;
 	Sighting	sighting;
 	Claim		claim;
@@ -282,6 +282,8 @@ try_record(const Call *call, Ack *ack)
 
 	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
 	store_find(&record, &call->key, &sighting);
+	/* the table's lock may have been waited for */
+	now = GetCurrentTimestamp();
 	if (XactIsoLevel == XACT_SERIALIZABLE)
 		claim_require_serializable(&sighting);
 	if (!sighting.found)

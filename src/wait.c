@@ -21,6 +21,7 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
@@ -49,14 +50,35 @@ wait_begin(Wait *wait, int64 microseconds)
 	wait->until = microseconds == 0 ? 0 : time_after(GetCurrentTimestamp(), microseconds);
 	wait->rounds = 0;
 	wait->joined = false;
+	wait->caller = CurrentMemoryContext;
+	wait->looks = NULL;
+}
+
+/* Leave the condition variable's list. */
+static void
+stop_sleeping(Wait *wait)
+{
+	if (slots != NULL && wait->rounds > 0)
+		ConditionVariableCancelSleep();
+	wait->rounds = 0;
 }
 
 void
 wait_end(Wait *wait)
 {
-	if (slots != NULL && wait->rounds > 0)
-		ConditionVariableCancelSleep();
-	wait->rounds = 0;
+	stop_sleeping(wait);
+	MemoryContextSwitchTo(wait->caller);
+}
+
+/* Work in a context of its own from now on, so that a long wait needs no more memory than a short one. */
+static void
+begin_look(Wait *wait)
+{
+	if (wait->looks == NULL)
+		wait->looks = AllocSetContextCreate(wait->caller, "idem wait", ALLOCSET_SMALL_SIZES);
+	else
+		MemoryContextReset(wait->looks);
+	MemoryContextSwitchTo(wait->looks);
 }
 
 static long
@@ -177,14 +199,19 @@ wait_for_change(Wait *wait, const Answer *answer)
 	wait->joined = true;
 	if (TransactionIdIsValid(answer->rival) && !RecoveryInProgress())
 	{
-		wait_end(wait);
-		return await_transaction(answer->rival, Min(left, INT_MAX));
+		stop_sleeping(wait);
+		if (!await_transaction(answer->rival, Min(left, INT_MAX)))
+			return false;
 	}
-	if (changed == NULL)
-		nap(nap_length(wait, left));
 	else
-		sleep_until_woken(wait, changed, nap_length(wait, left));
-	wait->rounds++;
+	{
+		if (changed == NULL)
+			nap(nap_length(wait, left));
+		else
+			sleep_until_woken(wait, changed, nap_length(wait, left));
+		wait->rounds++;
+	}
+	begin_look(wait);
 	return true;
 }
 
