@@ -9,16 +9,17 @@
  */
 import { setTimeout as pause } from 'node:timers/promises';
 
-export function bank({ url, downstream, timeout = 30_000, tries = 3, backoff = 200 }) {
+export function bank({ url, downstream, timeout, backoff, tries = 3 }) {
 	/*
 	 * Charge, once per key. Resolves to a state: charged (result), refused (reason), unsent (certainly nothing has
-	 * happened), unknown. No try is begun once lost has been aborted.
+	 * happened), unknown. No try is begun unless lease.mayTry() resolves to true.
 	 */
-	async function charge(key, params, lost) {
+	async function charge(key, params, lease) {
 		let sent = false;
-		for (let n = 0; n < tries && !lost.aborted; n++) {
+		for (let n = 0; n < tries; n++) {
 			if (n > 0) await pause(backoff * 2 ** (n - 1) * (0.5 + Math.random()));
-			const answer = await request(key, params);
+			if (!(await lease.mayTry())) break;
+			const answer = await request(key, params, lease.stalled);
 			if (answer.state === 'charged' || answer.state === 'refused') return answer;
 			sent ||= answer.state !== 'unsent';
 			if (sent && downstream !== 'idempotent') break;
@@ -29,13 +30,13 @@ export function bank({ url, downstream, timeout = 30_000, tries = 3, backoff = 2
 		return found && found.state !== 'absent' ? found : { state: 'unknown' };
 	}
 
-	async function request(key, { amount, currency, payee, memo }) {
+	async function request(key, { amount, currency, payee, memo }, stalled) {
 		try {
 			const response = await fetch(`${url}/charges`, {
 				method: 'POST',
 				headers: { 'Content-Type': 'application/json', 'Idempotency-Key': `"${key}"` },
 				body: JSON.stringify({ amount, currency, payee, memo }),
-				signal: AbortSignal.timeout(timeout),
+				signal: AbortSignal.any([stalled, AbortSignal.timeout(timeout)]),
 			});
 			if (response.ok) return { state: 'charged', result: await response.json() };
 			if (response.status === 402) return { state: 'refused', reason: await response.json() };

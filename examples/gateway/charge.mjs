@@ -34,12 +34,16 @@ export function charges({ db, operator, bank, subject, scope = 'charge' }) {
 	async function confirm(fingerprint, params) {
 		// an own owner token: if the answer to acquire is lost, asking again with it finds the same grant
 		const call = [fingerprint, subject, scope, params, randomUUID(), randomUUID()];
+		let asked = performance.now();
 		let claim = await one(db, ACQUIRE, call);
-		if (claim.outcome === 'RECONCILE' && (await settle(claim.key))) claim = await one(db, ACQUIRE, call);
+		if (claim.outcome === 'RECONCILE' && (await settle(claim.key))) {
+			asked = performance.now();
+			claim = await one(db, ACQUIRE, call);
+		}
 		if (claim.outcome !== 'ACQUIRED') return claim.reply;
 
-		const lease = keepLease(claim);
-		const answer = await bank.charge(claim.key, params, lease.lost).finally(lease.stop);
+		const lease = keepLease(claim, asked);
+		const answer = await bank.charge(claim.key, params, lease).finally(lease.stop);
 		const now = (await record(claim, answer)) === 'OK' && answer.state === 'charged';
 		return (await one(db, now ? DONE_NOW : STATUS, [fingerprint, subject])).reply;
 	}
@@ -66,19 +70,36 @@ export function charges({ db, operator, bank, subject, scope = 'charge' }) {
 
 	const ack = async (call, values) => (await one(db, `SELECT ${call} AS ack`, values)).ack;
 
-	/* Renew a claim's lease until told to stop; the signal says that the claim is no longer ours. */
-	function keepLease({ key, owner, lease_ms }) {
-		const lost = new AbortController();
-		const timer = setInterval(async () => {
-			const said = await ack('idem_renew($1, $2)', [key, owner]).catch(() => 'OK'); // not heard is not lost
-			if (said !== 'OK') lost.abort();
-		}, Math.max(lease_ms / 3, 50));
-		return { lost: lost.signal, stop: () => clearInterval(timer) };
+	/*
+	 * Renew a claim's lease until told to stop. mayTry resolves to whether the bank may be asked now: only with half
+	 * a lease ahead, so that the bank is done when others may ask what became of it. A process that stalled (a
+	 * stopped machine, a full swap) may wake when the claim is somebody else's; the signal then stops a request on
+	 * its way out, the timer being served before any socket.
+	 */
+	function keepLease({ key, owner, lease_ms }, since) {
+		const stalled = new AbortController();
+		const fresh = () => !stalled.signal.aborted && performance.now() - since < lease_ms / 2;
+		let tick = since;
+		async function renew() {
+			const now = performance.now();
+			const said = await ack('idem_renew($1, $2)', [key, owner]).catch(() => null);
+			if (said !== null) since = said === 'OK' ? now : -Infinity;
+		}
+		const timer = setInterval(() => {
+			if (performance.now() - tick > lease_ms / 2) stalled.abort();
+			tick = performance.now();
+			renew();
+		}, lease_ms / 8);
+		return {
+			mayTry: async () => fresh() || (await renew(), fresh()),
+			stalled: stalled.signal,
+			stop: () => clearInterval(timer),
+		};
 	}
 
 	/*
 	 * An attempt broke off. Ask the bank, by the key, and record what it says; false: only a person can find out.
-	 * That the bank knows nothing of the key is proof here, since the lease outlived the bank's slowest answer.
+	 * That the bank knows nothing of the key is proof here, since half a lease is longer than the bank's slowest answer.
 	 */
 	async function settle(key) {
 		const found = operator ? await bank.find(key) : null;

@@ -3,7 +3,7 @@
  *
  * Environment: PGHOST, PGUSER, ... for the role with signer and caller; OPERATOR_USER, if set, for a second
  * connection with operator; SUBJECT, whom this process acts for; BANK_URL; DOWNSTREAM, what the bank can do, as in
- * idem_policy; BANK_TIMEOUT in milliseconds.
+ * idem_policy; BANK_TIMEOUT and BANK_BACKOFF in milliseconds.
  */
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
@@ -12,7 +12,7 @@ import { z } from 'zod';
 import { bank } from './bank.mjs';
 import { charges } from './charge.mjs';
 
-const { SUBJECT, OPERATOR_USER, BANK_URL, BANK_TIMEOUT, DOWNSTREAM = 'opaque' } = process.env;
+const { SUBJECT, OPERATOR_USER, BANK_URL, BANK_TIMEOUT = '30000', BANK_BACKOFF = '200', DOWNSTREAM = 'opaque' } = process.env;
 if (!SUBJECT || !BANK_URL) throw new Error('SUBJECT and BANK_URL must be set');
 
 function pool(options) {
@@ -24,7 +24,7 @@ function pool(options) {
 const charge = charges({
 	db: pool(),
 	operator: OPERATOR_USER ? pool({ user: OPERATOR_USER, max: 2 }) : undefined,
-	bank: bank({ url: BANK_URL, downstream: DOWNSTREAM, timeout: Number(BANK_TIMEOUT ?? 30_000) }),
+	bank: bank({ url: BANK_URL, downstream: DOWNSTREAM, timeout: Number(BANK_TIMEOUT), backoff: Number(BANK_BACKOFF) }),
 	subject: SUBJECT,
 });
 

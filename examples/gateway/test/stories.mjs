@@ -239,7 +239,30 @@ await story('the gateway is killed before the charge', 'queryable', async (bank,
 	await jana.close();
 });
 
-// P5: the same with a bank that cannot say: only a person can find out; in Chinese
+// P1, P4: a gateway that stalls, and wakes when its operation is somebody else's, sends nothing more
+await story('the gateway stalls before it has sent anything', 'queryable', async (bank, title) => {
+	const first = await agent('pavel', bank, { env: { BANK_BACKOFF: '1000' } });
+	const pavel = await agent('pavel', bank);
+	const { fingerprint } = await first.call('charge_preview', dinner);
+	await bank.close();
+	const call = first.call('charge_confirm', { fingerprint, ...dinner });
+	await until('a claim', async () => (await sql("SELECT FROM idem_audit WHERE subject = 'pavel'")).length === 1);
+	const goOn = first.stall();
+	await bank.open();
+	await pavel.poll(fingerprint);
+	const retry = await pavel.call('charge_confirm', { fingerprint, ...dinner });
+	ok(retry.status === 'already_completed', `${title}: another gateway goes on with it`);
+	goOn();
+	const late = await call;
+	ok(late.status === 'already_completed' && late.result.order === retry.result.order,
+		`${title}: the one that had stalled answers with the result of the other`);
+	ok(bank.ledger('request').length === 1, `${title}: and has sent nothing`);
+	await ends(bank, title, 'pavel');
+	await first.close();
+	await pavel.close();
+});
+
+// P5: killed mid-flight, with a bank that cannot say: only a person can find out; in Chinese
 await story('the gateway is killed mid-flight', 'opaque', async (bank, title) => {
 	const [fingerprint, kang] = await killed(bank, 'kang', title, { env: { PGOPTIONS: '-c idem.lang=zh' } });
 	const status = await kang.poll(fingerprint);

@@ -165,7 +165,7 @@ export async function agent(subject, bank, { person, settles = true, env = {} } 
 			return { action: 'accept', content: { second_charge: yes } };
 		});
 	await client.connect(transport);
-	const it = { call, poll, kill, close };
+	const it = { call, poll, stall, kill, close };
 	running.add(it);
 
 	/* Call a tool; resolves to the reply, or to null if none came in time (milliseconds). */
@@ -196,6 +196,16 @@ export async function agent(subject, bank, { person, settles = true, env = {} } 
 			}
 			await pause(reply.poll_after_ms);
 		}
+	}
+
+	/* Stop the gateway; resolves to a function that lets it go on. */
+	function stall() {
+		process.kill(transport.pid, 'SIGSTOP');
+		say('  the gateway stalls (SIGSTOP)');
+		return () => {
+			process.kill(transport.pid, 'SIGCONT');
+			say('  the stalled gateway goes on (SIGCONT)');
+		};
 	}
 
 	async function kill() {
