@@ -77,15 +77,15 @@ create_database(const Server *server, const char *dbname)
 
 /* ----- beginning ----- */
 
+/* The standby takes the setting over, so that it waits for its own standby once it is promoted. */
 static void
 make_standby(Run *run)
 {
-	PGconn	   *db;
+	PGconn	   *db = server_connect(&run->inside, "postgres");
 
+	PQclear(must(db, "ALTER SYSTEM SET synchronous_standby_names = '*'"));
 	run->standby.number = 2;
 	server_clone(&run->standby, &run->inside);
-	db = server_connect(&run->inside, "postgres");
-	PQclear(must(db, "ALTER SYSTEM SET synchronous_standby_names = '*'"));
 	PQclear(must(db, "SELECT pg_reload_conf()"));
 	PQfinish(db);
 }
