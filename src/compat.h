@@ -27,6 +27,11 @@
 #include "varatt.h"
 #endif
 
+#if PG_VERSION_NUM >= 180000
+/* 18 has pg_noreturn instead, which stands before the declaration */
+#define pg_attribute_noreturn() __attribute__((noreturn))
+#endif
+
 /* The index of the primary key, or InvalidOid; a deferrable one does not count. */
 static inline Oid
 primary_key_index(Relation relation)
