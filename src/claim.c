@@ -5,6 +5,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type_d.h"
+#include "common/int.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -240,6 +241,7 @@ claim_move_to_record(const pg_uuid_t *key, ItemPointer tid)
 	if (!store_delete(&fast, tid))
 		claim_vanished();
 	claim_insert_record(&record);
+	claim_require_remembered(&claim);
 	stat_extra(STAT_PROMOTED, span_copy(claim.scope), 1);
 	store_close(&record);
 	store_close(&fast);
@@ -254,6 +256,19 @@ claim_insert_record(Store *record)
 				 errmsg("another transaction holds a claim with the same key"),
 				 errdetail("It went another way: one of the two could not use the fast table."),
 				 errhint("Roll back and run the transaction again.")));
+}
+
+void
+claim_require_remembered(const Claim *claim)
+{
+	if (GetCurrentTimestamp() >= claim_retention(claim, claim->acquired_at))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("the transaction held its claim for longer than results are kept"),
+				 errdetail("Another one that could not use the fast table may have finished the operation meanwhile, "
+						   "and been forgotten."),
+				 errhint("Roll back and run the transaction again, or keep results for longer by \"result_ttl\" in "
+						 "the scope's row of idem_policy.")));
 }
 
 void

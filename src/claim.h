@@ -75,6 +75,13 @@ extern void claim_vanished(void) pg_attribute_noreturn();
 extern void claim_insert_record(Store *record);
 
 /*
+ * Raise 40001 for a claim that was in the fast table for so long that the record of a rival, who met its lock refused,
+ * may have come, lapsed and been purged in that time.  To be asked after the insertion into the record, which
+ * keeps further rivals out.
+ */
+extern void claim_require_remembered(const Claim *claim);
+
+/*
  * At the transaction's end: move an open claim from the fast table to the record, set its lease anew where
  * it is over; or only the latter, for a claim that is in the record already.  Both raise 40001 where the claim is gone,
  * the first also where the record has another.

@@ -180,6 +180,7 @@ finish_fast(const Call *call, Store *fast, ItemPointer tid, Claim *claim, const 
 		if (!store_delete(fast, tid))
 			claim_vanished();
 		claim_insert_record(&record);
+		claim_require_remembered(claim);
 		store_close(&record);
 	}
 	else if (!store_delete(fast, tid))
