@@ -195,6 +195,8 @@ INSERT INTO violation SELECT 'P8', '40001 by ' || e.call || ' though nobody touc
 		coalesce(e.key, (SELECT min(c.key::text)::uuid FROM call AS c WHERE c.client = e.client AND c.txn = e.txn)) FROM error AS e
 	WHERE e.answer = '40001'
 	AND NOT EXISTS (SELECT FROM history AS h WHERE h.client = e.client AND h.txn = e.txn AND h.kind = 'T' AND h.asked = 'snapshot')
+	-- nor may a transaction outlast the memory of its key
+	AND NOT EXISTS (SELECT FROM call AS c WHERE c.client = e.client AND c.txn = e.txn AND c.scope = 'brief' AND e.t1 - c.t0 >= 2000000)
 	AND NOT EXISTS (SELECT FROM trouble AS d WHERE e.t1 >= d.since AND d.until >=
 		(SELECT min(h.at) FROM history AS h WHERE h.client = e.client AND h.txn = e.txn));
 INSERT INTO violation SELECT 'P11', 'error ' || e.answer || ' by ' || e.call,
