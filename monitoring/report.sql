@@ -63,19 +63,22 @@ section.urgent { border-color: var(--bad); border-left-width: 5px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 500; color: var(--soft); padding: 4px 10px 4px 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td { padding: 6px 10px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+td { padding: 6px 10px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: break-word; max-width: 420px; }
 tr:last-child > td { border-bottom: 0; }
 td.n, th.n { text-align: right; white-space: nowrap; }
 td.t { white-space: nowrap; overflow-wrap: normal; }
 code { font: 12.5px/1.45 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 pre { margin: 6px 0 0; padding: 8px 10px; background: var(--code); border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; font: 12.5px/1.45 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+summary { cursor: pointer; padding: 10px 0 2px; border-top: 1px solid var(--line); color: var(--soft); }
+.chart { overflow-x: auto; direction: rtl; }
+.chart > svg { direction: ltr; min-width: 600px; }
+.legend > span { white-space: nowrap; margin-right: 12px; }
 .item { padding: 10px 0; border-top: 1px solid var(--line); }
 .item:first-of-type { border-top: 0; }
 .pill { display: inline-block; min-width: 44px; padding: 0 8px; border-radius: 9px; font-size: 12px; line-height: 18px; text-align: center; color: #fff; font-weight: 600; }
 @media (prefers-color-scheme: dark) { .pill { color: #12161c; } }
 .pill.ok { background: var(--ok); } .pill.warn { background: var(--warn); } .pill.bad { background: var(--bad); }
-.key { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin: 0 5px 0 12px; }
-.key:first-child { margin-left: 0; }
+.key { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 5px; }
 svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--soft); font: 11px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 .done { fill: var(--done); background: var(--done); } .failed { fill: var(--failed); background: var(--failed); }
@@ -88,7 +91,7 @@ svg text { fill: var(--soft); font: 11px system-ui, -apple-system, "Segoe UI", R
 .fill { height: 14px; }
 .bar > span:last-child { text-align: right; font-variant-numeric: tabular-nums; }
 @media (max-width: 820px) { .two { grid-template-columns: 1fr; gap: 0; } .tiles { grid-template-columns: repeat(3, 1fr); } }
-@media (max-width: 520px) { main { padding: 16px 12px 32px; } .tiles { grid-template-columns: repeat(2, 1fr); } section { padding: 14px; } .wide { display: none; } }
+@media (max-width: 520px) { table { font-size: 13px; } main { padding: 16px 12px 32px; } .tiles { grid-template-columns: repeat(2, 1fr); } section { padding: 14px; } .wide { display: none; } }
 </style>
 </head>
 <body>
@@ -121,15 +124,22 @@ SELECT format('<section class="%s"><h2>What needs a person now</h2><p class="sof
 	CASE WHEN :stuck > 0 OR :'unhealthy' THEN 'urgent' END,
 	CASE WHEN :stuck > 0 THEN 'Nobody knows whether these effects happened. Look downstream for the key, then run the call with the one verdict that is true.'
 		WHEN :'unhealthy' THEN 'No outcome is unknown; what is bad stands under health.' ELSE 'Nothing.' END);
-SELECT format('<div class="item"><b>%s</b> for %s <span class="soft">attempt %s%s, overdue by %s, downstream is %s</span><pre>%s</pre></div>',
-	:e left(s.scope, 80) :x, :e left(s.subject, 80) :x, s.attempt, coalesce(', held by ' || :e left(s.holder, 80) :x, ''),
-	:span1 s.overdue :span2, s.downstream, :e s.reconcile :x)
-FROM (SELECT * FROM idem_stuck ORDER BY overdue DESC LIMIT 20) AS s;
-SELECT format('<p class="soft">and %s more: SELECT * FROM idem_stuck</p>', :stuck - 20) WHERE :stuck > 20;
+WITH waiting AS (
+	SELECT row_number() OVER (ORDER BY s.overdue DESC, s.key) AS i,
+			format('<div class="item"><b>%s</b> for %s <span class="soft">attempt %s%s, overdue by %s, downstream is %s</span><pre>%s</pre></div>',
+				:e left(s.scope, 80) :x, :e left(s.subject, 80) :x, s.attempt, coalesce(', held by ' || :e left(s.holder, 80) :x, ''),
+				:span1 s.overdue :span2, s.downstream, :e s.reconcile :x) AS html
+		FROM idem_stuck AS s
+		ORDER BY s.overdue DESC, s.key LIMIT 100
+)
+SELECT coalesce(string_agg(w.html, E'\n' ORDER BY w.i) FILTER (WHERE w.i <= 3), '')
+	|| coalesce(format('<details><summary>%s more</summary>', :stuck - 3) || string_agg(w.html, E'\n' ORDER BY w.i) FILTER (WHERE w.i > 3)
+		|| CASE WHEN :stuck > 100 THEN '<p class="soft">The rest: SELECT * FROM idem_stuck</p>' ELSE '' END || '</details>', '')
+FROM waiting AS w;
 SELECT '</section>';
 
 -- Operations over time: finished ones by what became of them, those in flight by when they began
-SELECT '<section><h2>Operations over time</h2><p class="soft"><span class="key done"></span>done<span class="key failed"></span>failed<span class="key released"></span>released<span class="key flight"></span>still in flight<span class="key alarm"></span>alerts</p><div>';
+SELECT '<section><h2>Operations over time</h2><p class="soft legend"><span><span class="key done"></span>done</span> <span><span class="key failed"></span>failed</span> <span><span class="key released"></span>released</span> <span><span class="key flight"></span>still in flight</span> <span><span class="key alarm"></span>alerts</span></p><div class="chart">';
 WITH bars AS (
 	SELECT i, :'now'::timestamptz - (:bars - i) * :'step'::interval AS from_at, :'now'::timestamptz - (:bars - i - 1) * :'step'::interval AS to_at
 		FROM generate_series(0, :bars - 1) AS i
@@ -176,7 +186,7 @@ SELECT '<p class="soft">No calls yet.</p>' WHERE NOT EXISTS (SELECT FROM idem_st
 \else
 SELECT '<p class="soft">Nothing is counted: the library is not preloaded. Set shared_preload_libraries = &#39;idem&#39; and restart the server.</p>';
 \endif
-SELECT '</section><section><h2>Age of claims in flight</h2><p class="soft"><span class="key flight"></span>lease running<span class="key alarm"></span>lease over</p>';
+SELECT '</section><section><h2>Age of claims in flight</h2><p class="soft legend"><span><span class="key flight"></span>lease running</span> <span><span class="key alarm"></span>lease over</span></p>';
 WITH steps (i, name, low, high) AS (
 	VALUES (1, 'under 10 s', '-infinity'::float8, 10::float8), (2, '10 s to 1 min', 10, 60), (3, '1 to 5 min', 60, 300), (4, '5 to 30 min', 300, 1800),
 		(5, '30 min to 2 h', 1800, 7200), (6, 'over 2 h', 7200, 'infinity')
@@ -194,13 +204,14 @@ SELECT '</section></div>';
 SELECT '<section><h2>Alerts</h2><p class="soft">Of this time, those alike together. One by one in psql: SELECT * FROM idem_alerts ORDER BY last_at DESC</p>';
 WITH alike AS (
 	SELECT a.kind, a.scope, count(*) AS operations, sum(a.count) AS times, max(a.last_at) AS last_at,
-			(array_agg(a.subject ORDER BY a.last_at DESC))[1] AS subject, (array_agg(a.key ORDER BY a.last_at DESC))[1] AS key,
+			(array_agg(a.subject ORDER BY a.last_at DESC))[1] AS subject,
+			array_position('{stuck,not_owner,subject_mismatch,scope_mismatch,parameter_mismatch,takeover,released,reconciled}', a.kind) AS rank,
 			min(a.meaning) AS meaning, min(a.code) AS code
-		FROM idem_alerts AS a WHERE a.last_at >= :'since' GROUP BY a.kind, a.scope ORDER BY max(a.last_at) DESC LIMIT 30
+		FROM idem_alerts AS a WHERE a.last_at >= :'since' GROUP BY a.kind, a.scope ORDER BY rank, operations DESC LIMIT 30
 )
-SELECT coalesce('<div class="scroll"><table><tr><th>what happened</th><th>scope</th><th class="n">operations</th><th class="n">times</th><th class="t">latest</th><th class="wide">its subject and key</th></tr>'
-	|| string_agg(format('<tr><td>%s <span class="soft">%s</span></td><td>%s</td><td class="n">%s</td><td class="n">%s</td><td class="t">%s</td><td class="wide">%s<br><code>%s</code></td></tr>',
-		:e coalesce(a.meaning, a.kind) :x, a.code, :e left(a.scope, 60) :x, a.operations, a.times, to_char(a.last_at, 'HH24:MI:SS'), :e left(a.subject, 60) :x, a.key), E'\n' ORDER BY a.last_at DESC)
+SELECT coalesce('<div class="scroll"><table><tr><th>what happened</th><th>scope</th><th class="n">claims</th><th class="n wide">times</th><th class="t">latest</th><th class="wide">its subject</th></tr>'
+	|| string_agg(format('<tr><td>%s <span class="soft">%s</span></td><td>%s</td><td class="n">%s</td><td class="n wide">%s</td><td class="t">%s</td><td class="wide">%s</td></tr>',
+		:e coalesce(a.meaning, a.kind) :x, a.code, :e left(a.scope, 60) :x, a.operations, a.times, to_char(a.last_at, 'HH24:MI:SS'), :e left(a.subject, 60) :x), E'\n' ORDER BY a.rank, a.operations DESC, a.scope)
 	|| '</table></div>', '<p class="soft">None.</p>') || '</section>'
 FROM alike AS a;
 
@@ -214,8 +225,8 @@ WITH held AS (
 		WHERE acquired_at >= :'since' OR state = 'IN_FLIGHT'
 		GROUP BY 1 ORDER BY claims DESC, holder LIMIT 10
 )
-SELECT '<section><h2>Top holders</h2><p class="soft">Those who did the work, by the label that they gave themselves.</p><div class="scroll"><table><tr><th>holder</th><th class="n">claims</th><th class="n">in flight</th><th class="n">failed</th><th class="n">attempts beyond the first</th><th class="n">median</th><th class="n">95%</th></tr>'
-	|| coalesce(string_agg(format('<tr><td>%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td></tr>',
+SELECT '<section><h2>Top holders</h2><p class="soft">Those who did the work, by the label that they gave themselves.</p><div class="scroll"><table><tr><th>holder</th><th class="n">claims</th><th class="n">in flight</th><th class="n">failed</th><th class="n wide">attempts beyond the first</th><th class="n wide">median</th><th class="n">95%</th></tr>'
+	|| coalesce(string_agg(format('<tr><td>%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td><td class="n wide">%s</td><td class="n wide">%s</td><td class="n">%s</td></tr>',
 		:e left(h.holder, 80) :x, h.claims, h.in_flight, h.failed, h.again, coalesce(:span1 h.p50 :span2, '–'), coalesce(:span1 h.p95 :span2, '–')), E'\n' ORDER BY h.claims DESC, h.holder), '<tr><td class="soft" colspan="7">None.</td></tr>')
 	|| '</table></div></section>'
 FROM held AS h;

@@ -83,6 +83,7 @@ sub until_true
 }
 
 my $node = idem_node('monitored',
+	-streaming => 1,
 	shared_preload_libraries => 'idem',
 	'idem.databases' => 'postgres',
 	'idem.naptime' => '1');
@@ -242,6 +243,20 @@ subtest 'report' => sub {
 		}
 		is("$wrong@open", '', 'well-formed');
 	}
+	$node->backup('copy');
+	my $standby = PostgreSQL::Test::Cluster->new('standby');
+	$standby->init_from_backup($node, 'copy', has_streaming => 1);
+	$standby->start;
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	my ($there, $complaint) = ('', '');
+	ok(IPC::Run::run([ $node->installed_command('psql'), '-X', '-q', '-d', $standby->connstr('postgres'), '-f', "$source/monitoring/report.sql" ],
+			'<', '/dev/null', '>', \$there, '2>', \$complaint), 'on a standby');
+	is($complaint, '', 'without a complaint');
+	like($there, qr/idem_reconcile\(.*&lt;img/s, 'with what is on record');
+	is(value($standby, "SELECT count(*) FROM idem_health() WHERE name = 'worker' AND status = 'ok'"), '1', 'nobody asks for care there');
+	is(value($node, "SELECT status FROM idem_health() WHERE name = 'replication'"), 'warn', 'and an asynchronous standby is warned of');
+	$standby->stop;
+
 	value($node, 'CREATE DATABASE empty');
 	value($node, 'SET client_min_messages = warning; CREATE EXTENSION idem CASCADE', 'empty');
 	my ($html, $err) = ('', '');
