@@ -78,6 +78,12 @@ check_table(Store *store)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" was altered", RelationGetRelationName(rel)),
 				 errhint("Restore the columns that the extension created.")));
+	if (store->table == TABLE_RECORD && rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" is not logged", RelationGetRelationName(rel)),
+				 errdetail("A crash would empty it, and finished operations would run again."),
+				 errhint("Use ALTER TABLE ... SET LOGGED.")));
 	if (rel->trigdesc != NULL || rel->rd_rules != NULL)
 		refuse_additions(rel, "triggers, foreign keys or rules");
 	if (has_more_checks(rel, layout_of(store->table)))

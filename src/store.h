@@ -49,7 +49,7 @@ typedef struct Sighting
 /*
  * Open a table.  A conditional open returns false where its lock is not to be had at once.  Raises 55000 where
  * the table was altered, and where idem_record or idem_fast has triggers, foreign keys, rules or check constraints
- * of somebody's: they would not be obeyed.
+ * of somebody's: they would not be obeyed, or where idem_record is not logged.
  */
 extern bool store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional);
 
