@@ -63,6 +63,12 @@ extern void request_refuse_immaterial(void) pg_attribute_noreturn();
 /* The caller's token for the attempt, or NULL. */
 extern void request_owner(Request *request, const pg_uuid_t *owner);
 
+/*
+ * No token: the call that acquires also finishes.  The claim's hash is one that no token has, so that nobody else
+ * can act on it.
+ */
+extern void request_without_owner(Request *request);
+
 /* A grant will be made: see that there is a token.  Replays need none, and it costs random bytes and a hash. */
 extern void request_need_owner(Request *request);
 

@@ -62,8 +62,8 @@ extern TimestampTz claim_retention(const Claim *claim, TimestampTz now);
 /* SHA-256 of an owner token. */
 extern void owner_hash(const pg_uuid_t *owner, uint8 hash[SHA256_LENGTH]);
 
-/* Commit a claim for its holder, as idem_commit() does. */
-extern Ack	claim_commit(const pg_uuid_t *key, const uint8 *owner_hash, Jsonb *result);
+/* Commit a claim for its holder, as idem_commit() does; where that is OK, *answer says what is on record now. */
+extern Ack	claim_commit(const pg_uuid_t *key, const uint8 *owner_hash, Jsonb *result, Answer *answer);
 
 /* Raise 40001 for a grant or an update that this transaction's own snapshot knows nothing of. */
 extern void claim_require_serializable(const Sighting *sighting);

@@ -17,7 +17,6 @@
 
 #include "acquire.h"
 #include "stat.h"
-#include "status.h"
 
 PG_FUNCTION_INFO_V1(idem_execute);
 
@@ -77,12 +76,11 @@ run_and_commit(Request *request, Oid fn, Answer *answer)
 	Jsonb	   *result = run(fn, request->params);
 
 	policy_begin();
-	if (claim_commit(&request->key, request->owner_hash, result) != ACK_OK)
+	if (claim_commit(&request->key, request->owner_hash, result, answer) != ACK_OK)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("the claim was lost while its function ran"),
 				 errhint("Roll back and run the transaction again.")));
-	claim_look_up(&request->key, request->expires_at, answer);
 	answer->replayed = false;
 }
 
@@ -133,7 +131,7 @@ idem_execute(PG_FUNCTION_ARGS)
 	request.wait = args_interval(fcinfo, 6, "wait", true);
 	request.trace_id = args_optional_label(fcinfo, 7, "trace_id");
 	request.policy = policy_of(request.scope.data, request.scope.length);
-	request_owner(&request, NULL);
+	request_without_owner(&request);
 	if (PG_ARGISNULL(4))
 		request_direct(&request, client_key);
 	else if (client_key.data != NULL)

@@ -39,6 +39,7 @@ typedef struct Call
 	int64		lease;			/* renew, in microseconds; 0: the scope's */
 	Span		note;			/* verdict: why */
 	bool		forced;			/* verdict: even if the lease still runs */
+	Answer	   *answer;			/* where what is on record afterwards is told; NULL: nowhere */
 } Call;
 
 static bool
@@ -93,6 +94,11 @@ apply(Claim *claim, const Call *call, const Decision *decision, TimestampTz now)
 		claim->reconciled_at = now;
 		claim->reconciled_by = (Span) {role, strlen(role)};
 		claim->reconcile_note = call->note;
+	}
+	if (call->answer != NULL)
+	{
+		answer_init(call->answer, OUTCOME_DONE, span_copy(claim->scope), span_copy(claim->subject));
+		answer_add_claim(call->answer, claim);
 	}
 }
 
@@ -328,9 +334,15 @@ call_claim(const Call *call)
 }
 
 Ack
-claim_commit(const pg_uuid_t *key, const uint8 *owner, Jsonb *result)
+claim_commit(const pg_uuid_t *key, const uint8 *owner, Jsonb *result, Answer *answer)
 {
-	Call		call = {.function = "idem_execute()", .event = EVENT_COMMIT, .key = *key, .result = result};
+	Call		call = {
+		.function = "idem_execute()",
+		.event = EVENT_COMMIT,
+		.key = *key,
+		.result = result,
+		.answer = answer
+	};
 
 	memcpy(call.owner_hash, owner, SHA256_LENGTH);
 	return call_claim(&call);

@@ -190,6 +190,14 @@ request_owner(Request *request, const pg_uuid_t *owner)
 }
 
 void
+request_without_owner(Request *request)
+{
+	request->owner_given = false;
+	request->has_owner = true;
+	memset(request->owner_hash, 0, SHA256_LENGTH);
+}
+
+void
 request_need_owner(Request *request)
 {
 	pg_uuid_t	owner;
