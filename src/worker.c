@@ -387,7 +387,8 @@ worker_register(void)
 {
 	BackgroundWorker worker;
 
-	if (guc_databases[0] == '\0')
+	/* pg_upgrade drops and fills databases that nobody else must be connected to */
+	if (guc_databases[0] == '\0' || IsBinaryUpgrade)
 		return;
 	earlier_request_hook = shmem_request_hook;
 	shmem_request_hook = request_memory;
