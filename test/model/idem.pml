@@ -65,6 +65,7 @@ byte judged[3];
 /* idem_fast: its row (client + 1), not yet confirmed, deleted by its own transaction, lock until the end */
 byte frow;
 bool fspec, fdel;
+bool fold;				/* it has been there for longer than results are kept */
 bool flock[CLIENTS];
 byte exclusive;			/* who emptied the table within its transaction */
 #ifdef BUG_TRUST_MISS
@@ -161,12 +162,12 @@ inline let_go(i)
 {
 #ifdef BUG_TRUST_MISS
 	if
-	:: frow == i + 1 && !fkept -> frow = 0; fspec = false; fdel = false
+	:: frow == i + 1 && !fkept -> frow = 0; fspec = false; fdel = false; fold = false
 	:: else
 	fi;
 #else
 	if
-	:: frow == i + 1 -> frow = 0; fspec = false; fdel = false
+	:: frow == i + 1 -> frow = 0; fspec = false; fdel = false; fold = false
 	:: else
 	fi;
 #endif
@@ -239,11 +240,11 @@ inline write(new_st, new_own, new_att, new_res, is_grant)
 #define STILL_GOOD (!expired)
 #endif
 
-/* README.md: a transaction does not keep a claim in the fast table for longer than its key is remembered. */
-#ifdef LONG_TRANSACTION
-#define NONE_OLDER true
+/* A claim that was in the fast table for longer than results are kept does not get into the record. */
+#ifdef BUG_FORGOTTEN_RIVAL
+#define REMEMBERED true
 #else
-#define NONE_OLDER (frow == 0)
+#define REMEMBERED (!fold)
 #endif
 
 #ifdef BUG_PURGE_OPEN
@@ -326,7 +327,7 @@ probe:
 second_probe:
 #ifndef BUG_SECOND_PROBE
 	if
-	:: atomic { st != NONE || w != NOBODY || !STILL_GOOD -> frow = 0; fspec = false; goto probe }
+	:: atomic { st != NONE || w != NOBODY || !STILL_GOOD -> frow = 0; fspec = false; fold = false; goto probe }
 	:: atomic { st == NONE && w == NOBODY && STILL_GOOD -> skip }
 	OR_ENDS
 	fi;
@@ -372,12 +373,12 @@ granted:
 	/* finish at once, or leave it open: both write the record, where the fast table held the claim */
 	if
 	/* it may have emptied the fast table itself: 40001 */
-	:: atomic { place[c] == FAST && !flock[1 - c] -> frow = 0; exclusive = ME; place[c] = NOWHERE; goto answered }
-	/* a rival: 40001 */
-	:: atomic { place[c] == FAST && !RECORD_TAKES -> goto answered }
+	:: atomic { place[c] == FAST && !flock[1 - c] -> frow = 0; fold = false; exclusive = ME; place[c] = NOWHERE; goto answered }
+	/* a rival, or one may have been forgotten: 40001 */
+	:: atomic { place[c] == FAST && (!RECORD_TAKES || !REMEMBERED) -> goto answered }
 	/* release */
 	:: atomic { place[c] == FAST -> fdel = true; place[c] = NOWHERE; goto ending }
-	:: atomic { (place[c] == FAST && RECORD_TAKES) || place[c] == RECORD ->
+	:: atomic { (place[c] == FAST && RECORD_TAKES && REMEMBERED) || place[c] == RECORD ->
 			if
 			:: place[c] == FAST -> fdel = true; write(IN_FLIGHT, TOKEN, 1, 0, true)
 			:: else
@@ -395,7 +396,8 @@ granted:
 	:: atomic { place[c] == FAST && frow == ME ->
 			install(IN_FLIGHT, TOKEN, 1, 0, true, TOKEN); st = NONE; fkept = true; let_go(c); goto holding }
 #else
-	:: atomic { place[c] == FAST && RECORD_TAKES -> fdel = true; write(IN_FLIGHT, TOKEN, 1, 0, true); place[c] = RECORD; goto leaving }
+	:: atomic { place[c] == FAST && RECORD_TAKES && REMEMBERED ->
+			fdel = true; write(IN_FLIGHT, TOKEN, 1, 0, true); place[c] = RECORD; goto leaving }
 #endif
 	:: atomic { place[c] == RECORD -> goto leaving }
 #endif
@@ -573,7 +575,13 @@ end:
 	:: atomic { st != NONE && st != IN_FLIGHT && !lapsed -> lapsed = true }
 #else
 	/* not before the fingerprint */
-	:: atomic { st != NONE && st != IN_FLIGHT && !lapsed && expired && NONE_OLDER -> lapsed = true }
+	:: atomic { st != NONE && st != IN_FLIGHT && !lapsed && expired ->
+			lapsed = true;
+			if
+			:: frow != 0 -> fold = true
+			:: else
+			fi
+		}
 #endif
 	od
 }
@@ -590,7 +598,7 @@ end:
 #else
 			assert(fdel);						/* P8: nothing to lose between transactions */
 #endif
-			frow = 0; fspec = false; fdel = false }
+			frow = 0; fspec = false; fdel = false; fold = false }
 	od
 }
 
