@@ -285,6 +285,7 @@ SELECT t.s, altered(VARIADIC t.s) FROM (VALUES
 	(ARRAY['ALTER TABLE public.idem_record ADD x int']),
 	(ARRAY['ALTER TABLE public.idem_record ADD CHECK (attempt < 1) NOT VALID']),
 	(ARRAY['ALTER TABLE public.idem_fast ADD CHECK (attempt < 1) NOT VALID']),
+	(ARRAY['CREATE UNIQUE INDEX one_at_a_time ON public.idem_fast (subject)']),
 	(ARRAY['ALTER TABLE public.idem_record DROP CONSTRAINT idem_record_pkey']),
 	(ARRAY['CREATE RULE r AS ON INSERT TO public.idem_record DO INSTEAD NOTHING']),
 	(ARRAY['ALTER EXTENSION idem DROP TABLE public.idem_record']),

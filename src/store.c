@@ -170,6 +170,23 @@ store_row(Store *store)
 	return store->row;
 }
 
+/* A conflict with one of those would be taken for a rival's claim. */
+static bool
+has_more_unique_indexes(Store *store)
+{
+	ResultRelInfo *result_rel = store->result_rel;
+
+	for (int i = 0; store->table != TABLE_ALERT && i < result_rel->ri_NumIndices; i++)
+	{
+		Relation	index = result_rel->ri_IndexRelationDescs[i];
+
+		if (RelationGetRelid(index) != RelationGetRelid(store->key_index) &&
+			(index->rd_index->indisunique || index->rd_index->indisexclusion))
+			return true;
+	}
+	return false;
+}
+
 static void
 prepare_to_write(Store *store)
 {
@@ -179,6 +196,8 @@ prepare_to_write(Store *store)
 	store->result_rel = makeNode(ResultRelInfo);
 	InitResultRelInfo(store->result_rel, store->relation, 0, NULL, 0);
 	ExecOpenIndices(store->result_rel, true);
+	if (has_more_unique_indexes(store))
+		refuse_additions(store->relation, "unique indexes or exclusion constraints of its own");
 }
 
 /* Another transaction's version: remember whose, and the row where it is a new one. */

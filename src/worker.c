@@ -45,7 +45,9 @@
 
 #define RESTART_SECONDS 10		/* where the launcher itself died */
 #define LOCK_TIMEOUT "2s"		/* a worker waits no longer for a table */
-#define ROUND_TIMEOUT 60000 /* ms: nor does it take longer, since others wait for their turn */
+#define PIECE_TIMEOUT 60000 /* ms: nor does one transaction take longer, */
+#define PURGE_TIME 60000		/* ms: nor all batches together, since others wait for their turn */
+#define PURGE_BATCH 10000		/* rows */
 #define TOLD_MAX 1000			/* notifications a round */
 
 /* What was told of a database's alerts. */
@@ -143,23 +145,43 @@ notify(const char *schema)
 	mark->until = now;
 }
 
-static void
-do_round(void)
+/* One batch of what has lapsed; returns how many rows went. */
+static int64
+purge(const char *schema)
+{
+	bool		null;
+
+	run(psprintf("SELECT %s.idem_purge(%d)", schema, PURGE_BATCH), 0, NULL, NULL);
+	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null));
+}
+
+/* All other care. */
+static int64
+maintain(const char *schema)
+{
+	run(psprintf("SELECT %s.idem_maintain()", schema), 0, NULL, NULL);
+	pgstat_report_activity(STATE_RUNNING, "idem: telling of alerts");
+	notify(schema);
+	return 0;
+}
+
+/* Do a piece of work in a transaction of its own, which may take so long and no longer; 0 where there is none. */
+static int64
+do_piece(const char *activity, int64 (*work) (const char *schema))
 {
 	char	   *schema;
+	int64		done = 0;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	enable_timeout_after(STATEMENT_TIMEOUT, ROUND_TIMEOUT);
+	enable_timeout_after(STATEMENT_TIMEOUT, PIECE_TIMEOUT);
 	schema = extension_schema();
 	if (schema != NULL)
 	{
 		SPI_connect();
-		pgstat_report_activity(STATE_RUNNING, "idem: maintaining");
-		run(psprintf("SELECT %s.idem_maintain()", schema), 0, NULL, NULL);
-		pgstat_report_activity(STATE_RUNNING, "idem: telling of alerts");
-		notify(schema);
+		pgstat_report_activity(STATE_RUNNING, activity);
+		done = work(schema);
 		SPI_finish();
 	}
 	PopActiveSnapshot();
@@ -167,6 +189,22 @@ do_round(void)
 	CommitTransactionCommand();
 	pgstat_report_activity(STATE_IDLE, NULL);
 	pgstat_report_stat(true);
+	return done;
+}
+
+/*
+ * The bulk of what has lapsed goes in transactions of its own first: what one batch has done stays done, however
+ * slow the disk is.  What is left over waits for the next round.
+ */
+static void
+do_round(void)
+{
+	TimestampTz start = GetCurrentTimestamp();
+
+	while (do_piece("idem: purging", purge) == PURGE_BATCH &&
+		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), PURGE_TIME))
+		;
+	(void) do_piece("idem: maintaining", maintain);
 }
 
 /* A round that failed is one line in the log. */

@@ -102,7 +102,7 @@ subtest 'the extension dropped and created again while the worker runs (H04)' =>
 subtest 'locked tables (H04)' => sub {
 	my $s = session($node);
 	$s->query_ok($_) foreach 'BEGIN', 'LOCK TABLE idem_record IN ACCESS EXCLUSIVE MODE';
-	wait_until($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'idem worker' AND query = 'idem: maintaining' AND wait_event_type = 'Lock'");
+	wait_until($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'idem worker' AND query = 'idem: purging' AND wait_event_type = 'Lock'");
 	pass('pg_stat_activity shows what it does and that it waits');
 	cared_for('second', 'another database gets its turn');
 	my @lines = rounds_logged(7, 'locked');
