@@ -207,6 +207,22 @@ answer_rival(Request *request, const Rival *rival, Answer *answer)
 	return STEP_ANSWERED;
 }
 
+/*
+ * A content key was made under the scope's lists.  Where they were replaced before the claim stood, somebody who
+ * already goes by the new ones may have looked for this one in vain.
+ */
+static void
+require_same_lists(Request *request)
+{
+	policy_begin();
+	request->policy = policy_of(request->scope.data, request->scope.length);
+	if (request->policy->version != request->lists_in_force)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("the scope's lists were replaced meanwhile"),
+				 errhint("Run the transaction again.")));
+}
+
 static Step
 start(Request *request, Store *record, TimestampTz now, Answer *answer)
 {
@@ -218,7 +234,11 @@ start(Request *request, Store *record, TimestampTz now, Answer *answer)
 	step = place_claim(&claim, record, &rival);
 	if (step == STEP_ANSWERED)
 		return answer_rival(request, &rival, answer);
-	return step == STEP_ON ? answer_granted(request, &claim, false, answer) : step;
+	if (step != STEP_ON)
+		return step;
+	if (request->door == DOOR_CONTENT)
+		require_same_lists(request);
+	return answer_granted(request, &claim, false, answer);
 }
 
 static void

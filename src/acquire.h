@@ -27,6 +27,7 @@ typedef struct Request
 	int32		version;		/* of the lists that param_hash was computed under */
 	bool		immaterial;		/* nothing of params is material under them: nothing can begin */
 	uint8		param_hash[SHA256_LENGTH];
+	int32		lists_in_force; /* the version of the scope's own lists when a content key was made */
 	TimestampTz expires_at;		/* DT_NOEND for a direct call */
 	bool		confirmed_repeat;
 	const Policy *policy;		/* of the scope, as of now */

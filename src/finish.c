@@ -21,6 +21,8 @@
 #include "stat.h"
 #include "xact.h"
 
+#define LONG_WAIT 100			/* ms, for a row's lock */
+
 PG_FUNCTION_INFO_V1(idem_commit);
 PG_FUNCTION_INFO_V1(idem_fail);
 PG_FUNCTION_INFO_V1(idem_release);
@@ -257,6 +259,21 @@ refuse_verdict(void)
 			 errhint("Wait until the lease is over, or pass force => true where the holder is certainly gone.")));
 }
 
+/*
+ * The row's lock was waited for, as long as somebody held it FOR SHARE: a lease or a retention counted from before
+ * that would be too short.
+ */
+static void
+write_again(const Call *call, Store *record, Claim *claim, const Decision *decision)
+{
+	ItemPointerData tid = record->row->tts_tid;
+
+	apply(claim, call, decision, GetCurrentTimestamp());
+	record_write(claim, store_row(record));
+	if (store_update(record, &tid, true) != UPDATE_DONE)
+		claim_vanished();
+}
+
 /* Write the decision; false where the version has moved meanwhile. */
 static bool
 change_record(const Call *call, Store *record, Sighting *sighting, Claim *claim, const Decision *decision,
@@ -272,6 +289,8 @@ change_record(const Call *call, Store *record, Sighting *sighting, Claim *claim,
 	record_write(claim, store_row(record));
 	if (store_update(record, &sighting->tid, true) != UPDATE_DONE)
 		return false;
+	if (TimestampDifferenceExceeds(now, GetCurrentTimestamp(), LONG_WAIT))
+		write_again(call, record, claim, decision);
 	note_change(call, place, claim, decision, &record->row->tts_tid);
 	return true;
 }

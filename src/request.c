@@ -6,6 +6,7 @@
  */
 #include "compat.h"
 
+#include "access/xlog.h"
 #include "lib/stringinfo.h"
 #include "utils/timestamp.h"
 
@@ -120,6 +121,17 @@ is_known(const pg_uuid_t *key)
 	return answer.outcome != OUTCOME_NONE && answer.outcome != OUTCOME_UNKNOWN;
 }
 
+/* A claim under replaced lists may stand in the fast table, and that cannot be read: here a miss would decide. */
+static void
+refuse_to_guess(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not look for a claim made under the scope's earlier lists"),
+			 errdetail("The fast table is locked."),
+			 errhint("Run the transaction again.")));
+}
+
 /*
  * An operation that began under lists replaced since is still the same operation: its honest retry must find
  * it, unless the lists in force name one that is known.
@@ -131,13 +143,22 @@ name_by_known_content(Request *request)
 	const ReplacedVersion *versions;
 	int			nversions = policy_replaced(request->scope.data, request->scope.length,
 											GetCurrentTimestamp(), &versions);
+	Store		fast;
+	bool		fast_was_read;
+	bool		known;
 
-	if (nversions > 0 && name_by_content(request, policy->version, policy->part) && is_known(&request->key))
-		return true;
-	for (int i = 0; i < nversions; i++)
-		if (name_by_content(request, versions[i].version, versions[i].part) && is_known(&request->key))
-			return true;
-	return false;
+	if (nversions == 0)
+		return false;
+	/* held over all looks, so that none of them is refused the table */
+	fast_was_read = RecoveryInProgress() || store_open(&fast, TABLE_FAST, AccessShareLock, true);
+	known = name_by_content(request, policy->version, policy->part) && is_known(&request->key);
+	for (int i = 0; !known && i < nversions; i++)
+		known = name_by_content(request, versions[i].version, versions[i].part) && is_known(&request->key);
+	if (!fast_was_read && !known)
+		refuse_to_guess();
+	if (fast_was_read && !RecoveryInProgress())
+		store_close(&fast);
+	return known;
 }
 
 void
@@ -167,6 +188,7 @@ request_direct(Request *request, Span client_key)
 		return;
 	}
 	request->door = DOOR_CONTENT;
+	request->lists_in_force = policy->version;
 	if (!name_by_known_content(request) &&
 		!name_by_content(request, policy->version, policy->part))
 		request_refuse_immaterial();

@@ -170,20 +170,27 @@ store_row(Store *store)
 	return store->row;
 }
 
-/* A conflict with one of those would be taken for a rival's claim. */
+/* Does an index keep rows out that have another key?  One that is unique over the key and more does not. */
 static bool
-has_more_unique_indexes(Store *store)
+keeps_others_out(Form_pg_index index)
+{
+	if (!index->indisunique)
+		return index->indisexclusion;
+	for (int i = 0; i < index->indnkeyatts; i++)
+		if (index->indkey.values[i] == RECORD_KEY + 1)
+			return false;
+	return true;
+}
+
+/* A conflict with such an index would be taken for a rival's claim. */
+static bool
+has_conflicting_index(Store *store)
 {
 	ResultRelInfo *result_rel = store->result_rel;
 
 	for (int i = 0; store->table != TABLE_ALERT && i < result_rel->ri_NumIndices; i++)
-	{
-		Relation	index = result_rel->ri_IndexRelationDescs[i];
-
-		if (RelationGetRelid(index) != RelationGetRelid(store->key_index) &&
-			(index->rd_index->indisunique || index->rd_index->indisexclusion))
+		if (keeps_others_out(result_rel->ri_IndexRelationDescs[i]->rd_index))
 			return true;
-	}
 	return false;
 }
 
@@ -196,8 +203,8 @@ prepare_to_write(Store *store)
 	store->result_rel = makeNode(ResultRelInfo);
 	InitResultRelInfo(store->result_rel, store->relation, 0, NULL, 0);
 	ExecOpenIndices(store->result_rel, true);
-	if (has_more_unique_indexes(store))
-		refuse_additions(store->relation, "unique indexes or exclusion constraints of its own");
+	if (has_conflicting_index(store))
+		refuse_additions(store->relation, "unique indexes without its key, or exclusion constraints");
 }
 
 /* Another transaction's version: remember whose, and the row where it is a new one. */

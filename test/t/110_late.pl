@@ -54,4 +54,36 @@ foreach my $end ('leaves its claim open', 'finishes it')
 	is(value($node, "SELECT outcome FROM idem_acquire('$fp', 'alice', 'brief', '1')"), 'EXPIRED', "$end: nor does a retry");
 }
 
+# Lists are replaced while a claim made under the former ones is open and the fast table cannot be read: a miss there
+# must not give the same operation a second key (P3, P8).
+{
+	value($node, q{INSERT INTO idem_policy (scope, material) VALUES ('lists', '{/amount}')});
+	my $call = q{SELECT outcome FROM idem_acquire_direct('alice', 'lists', '{"amount": 1, "payee": "bob"}')};
+	$holder->query_ok('BEGIN');
+	is($holder->query_ok($call), 'ACQUIRED', 'lists: a claim under the first lists, left open');
+	value($node, q{UPDATE idem_policy SET material = '{/amount,/payee}' WHERE scope = 'lists'});
+	is($caller->query_ok($call), 'IN_FLIGHT', 'lists: found under the next ones');
+	$refuser->send('TRUNCATE idem_fast');
+	wait_blocked($node, $refuser);
+	$caller->query($call);
+	is($caller->sqlstate, '40001', 'lists: not to be found, and nothing is granted on that');
+	$holder->query_ok('COMMIT');
+	$refuser->wait;
+	is($caller->query_ok($call), 'IN_FLIGHT', 'lists: found in the record');
+	is(value($node, q{SELECT count(*) FROM idem_record WHERE scope = 'lists'}), '1', 'lists: one operation, one key');
+
+	# replaced between naming the operation and claiming it
+	value($node, q{INSERT INTO idem_policy (scope, material) VALUES ('changing', '{/amount}')});
+	$call =~ s/'lists'/'changing'/;
+	$caller->query_ok($call =~ s/"amount": 1/"amount": 2/r);
+	$holder->query_ok('BEGIN; LOCK TABLE idem_record IN ACCESS EXCLUSIVE MODE');
+	$caller->send($call);
+	wait_blocked($node, $caller);
+	value($node, q{UPDATE idem_policy SET material = '{/amount,/payee}' WHERE scope = 'changing'});
+	$holder->query_ok('COMMIT');
+	$caller->wait;
+	is($caller->sqlstate, '40001', 'lists: replaced while a call made under the former ones was on its way');
+	is($caller->query_ok($call), 'ACQUIRED', 'lists: the next call goes by the new ones');
+}
+
 done_testing();
