@@ -229,6 +229,7 @@ CREATE TABLE summary AS SELECT
 		AND g.attempt > 1 AND NOT EXISTS (SELECT FROM allowed AS a WHERE a.key = g.key)) AS takeovers,
 	(SELECT count(*) FROM call AS c WHERE c.call = 'reconcile' AND c.answer = 'OK') AS verdicts,
 	(SELECT count(*) FROM effects) AS effects,
+	(SELECT count(*) - count(DISTINCT e.key) FROM effects AS e) AS duplicates,
 	(SELECT count(*) FROM history) AS lines;
 UPDATE violation SET op = o.op FROM op AS o WHERE violation.key = o.key AND violation.op IS NULL;
 CREATE TABLE IF NOT EXISTS answers (call text, asked text, answer text, n bigint);

@@ -32,7 +32,7 @@ typedef struct Run
 	int			rounds;
 	int64_t		started;
 	int64_t		round_started;
-	uint64_t	sums[6];		/* grants, takeovers, verdicts, effects, late, rows of history */
+	uint64_t	sums[6];		/* grants, takeovers, verdicts, effects, continued, duplicates */
 } Run;
 
 static const char inside_settings[] =
@@ -242,7 +242,7 @@ judge(Run *run)
 	result = must(db, "SELECT count(*) FROM violation");
 	violations = atoi(PQgetvalue(result, 0, 0));
 	PQclear(result);
-	result = must(db, "SELECT grants, takeovers, verdicts, effects, continued, lines FROM summary");
+	result = must(db, "SELECT grants, takeovers, verdicts, effects, continued, duplicates FROM summary");
 	for (int i = 0; i < 6; i++)
 		run->sums[i] += strtoull(PQgetvalue(result, 0, i), NULL, 10);
 	PQclear(result);
@@ -306,8 +306,9 @@ report(Run *run, int violations)
 	say("%10" PRIu64 "  grants committed", run->sums[0]);
 	say("%10" PRIu64 "  of them continued an earlier attempt", run->sums[4]);
 	say("%10" PRIu64 "  of them taken over", run->sums[1]);
-	say("%10" PRIu64 "  verdicts by the operator", run->sums[2]);
+	say("%10" PRIu64 "  reconciled by the operator", run->sums[2]);
 	say("%10" PRIu64 "  effects outside", run->sums[3]);
+	say("%10" PRIu64 "  of them duplicates", run->sums[5]);
 	for (int i = 0; i < FAULT_COUNT; i++)
 		say("%10" PRIu64 "  %s", atomic_load(&shared->faults[i]), fault_names[i]);
 	for (int i = FAULT_BACKEND_KILLED; i <= FAULT_PROMOTED; i++)
