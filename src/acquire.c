@@ -29,10 +29,7 @@ answer_in_flight(Request *request, TupleTableSlot *row, TransactionId rival, Ans
 {
 	Claim		claim;
 
-	answer_init(answer, OUTCOME_IN_FLIGHT, request->scope, request->subject);
-	answer->has_key = true;
-	answer->key = request->key;
-	answer->rival = rival;
+	answer_init_in_flight(answer, &request->key, request->scope, request->subject, rival);
 	if (row != NULL && !TupIsNull(row))
 	{
 		record_read(row, &claim);
@@ -198,10 +195,7 @@ fresh_claim(Request *request, Claim *claim, TimestampTz now)
 static Step
 answer_rival(Request *request, const Rival *rival, Answer *answer)
 {
-	answer_init(answer, OUTCOME_IN_FLIGHT, request->scope, request->subject);
-	answer->has_key = true;
-	answer->key = request->key;
-	answer->rival = rival->xid;
+	answer_init_in_flight(answer, &request->key, request->scope, request->subject, rival->xid);
 	if (rival->has_claim)
 		answer_add_claim(answer, &rival->claim);
 	return STEP_ANSWERED;
@@ -241,17 +235,17 @@ start(Request *request, Store *record, TimestampTz now, Answer *answer)
 	return answer_granted(request, &claim, false, answer);
 }
 
+/* Tell the operators of a claim as it was found. */
 static void
-tell_of_takeover(Request *request, const Claim *before)
+tell_of(AlertKind kind, Request *request, const Claim *claim)
 {
 	AlertDetail detail = {
 		.call = request->function,
-		.holder = span_copy(before->holder),
-		.attempt = before->attempt
+		.holder = span_copy(claim->holder),
+		.attempt = claim->attempt
 	};
 
-	stat_extra(STAT_TAKEOVER, request->scope, 1);
-	alert_raise(ALERT_TAKEOVER, &request->key, request->scope, request->subject, &detail);
+	alert_raise(kind, &request->key, request->scope, request->subject, &detail);
 }
 
 /* Grant on a row that is there already: compare-and-swap on the version that was judged. */
@@ -278,27 +272,17 @@ resume(Request *request, Store *record, Sighting *sighting, const Claim *before,
 		case UPDATE_DONE:
 			break;
 	}
-	xact_put(&request->key, PLACE_RECORD, &record->row->tts_tid,
-			 claim.downstream == DOWNSTREAM_LOCAL ? SPOT_LOCAL : SPOT_PLAIN);
+	xact_put(&request->key, PLACE_RECORD, &record->row->tts_tid, claim_spot_kind(&claim));
 	xact_changed(&request->key);
 	if (action == ACTION_TAKE_OVER)
-		tell_of_takeover(request, before);
+	{
+		stat_extra(STAT_TAKEOVER, request->scope, 1);
+		tell_of(ALERT_TAKEOVER, request, before);
+	}
 	return answer_granted(request, &claim, false, answer);
 }
 
 /* ----- what stands in the record ----- */
-
-static void
-tell_of_stuck(Request *request, const Claim *claim)
-{
-	AlertDetail detail = {
-		.call = request->function,
-		.holder = span_copy(claim->holder),
-		.attempt = claim->attempt
-	};
-
-	alert_raise(ALERT_STUCK, &request->key, request->scope, request->subject, &detail);
-}
 
 /* Nothing is written: a replay, somebody at work, or nobody knows. */
 static Step
@@ -312,7 +296,7 @@ answer_standing(Request *request, const Claim *claim, Outcome outcome, Answer *a
 	answer_init(answer, outcome, request->scope, request->subject);
 	answer_add_claim(answer, claim);
 	if (outcome == OUTCOME_RECONCILE)
-		tell_of_stuck(request, claim);
+		tell_of(ALERT_STUCK, request, claim);
 	return STEP_ANSWERED;
 }
 

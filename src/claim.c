@@ -83,6 +83,14 @@ claim_vanished(void)
 			 errhint("Roll back and run the transaction again.")));
 }
 
+SpotKind
+claim_spot_kind(const Claim *claim)
+{
+	if (claim->is_guard)
+		return SPOT_GUARD;
+	return claim->downstream == DOWNSTREAM_LOCAL ? SPOT_LOCAL : SPOT_PLAIN;
+}
+
 /* ----- answers ----- */
 
 void
@@ -93,6 +101,15 @@ answer_init(Answer *answer, Outcome outcome, Span scope, Span subject)
 	answer->scope = scope;
 	answer->subject = subject;
 	answer->lease_until = answer->finished_at = answer->retained_until = DT_NOEND;
+}
+
+void
+answer_init_in_flight(Answer *answer, const pg_uuid_t *key, Span scope, Span subject, TransactionId rival)
+{
+	answer_init(answer, OUTCOME_IN_FLIGHT, scope, subject);
+	answer->has_key = true;
+	answer->key = *key;
+	answer->rival = rival;
 }
 
 Span

@@ -10,6 +10,7 @@
 #include "args.h"
 #include "record.h"
 #include "store.h"
+#include "xact.h"
 
 /* What is returned as idem_claim.  What is not said is null there. */
 typedef struct Answer
@@ -37,6 +38,10 @@ typedef struct Answer
 /* An answer that says no more than its outcome and the caller's own scope and subject. */
 extern void answer_init(Answer *answer, Outcome outcome, Span scope, Span subject);
 
+/* An answer that says that somebody is at work on the key; rival: their transaction, if it is open. */
+extern void answer_init_in_flight(Answer *answer, const pg_uuid_t *key, Span scope, Span subject,
+								  TransactionId rival);
+
 /*
  * Add what a claim holds, as far as the answer's outcome speaks of it: key, attempt, lease, and where it is
  * finished or released its result or reason.  Copies everything, so that the row may go; a result is
@@ -61,6 +66,9 @@ extern TimestampTz claim_retention(const Claim *claim, TimestampTz now);
 
 /* SHA-256 of an owner token. */
 extern void owner_hash(const pg_uuid_t *owner, uint8 hash[SHA256_LENGTH]);
+
+/* As what a claim of this transaction is noted with xact_put. */
+extern SpotKind claim_spot_kind(const Claim *claim);
 
 /* Commit a claim for its holder, as idem_commit() does; where that is OK, *answer says what is on record now. */
 extern Ack	claim_commit(const pg_uuid_t *key, const uint8 *owner_hash, Jsonb *result, Answer *answer);

@@ -159,12 +159,6 @@ decide(const Call *call, const Claim *claim, TimestampTz now)
 	return state_decide(claim->state, call->event, facts);
 }
 
-static SpotKind
-spot_kind(const Claim *claim)
-{
-	return claim->downstream == DOWNSTREAM_LOCAL ? SPOT_LOCAL : SPOT_PLAIN;
-}
-
 static Place
 place_after(const Decision *decision)
 {
@@ -204,7 +198,7 @@ renew_fast(const Call *call, Store *fast, ItemPointer tid, Claim *claim, const D
 	record_write(claim, store_row(fast));
 	if (store_update(fast, tid, true) != UPDATE_DONE)
 		claim_vanished();
-	xact_put(&call->key, PLACE_FAST, &fast->row->tts_tid, spot_kind(claim));
+	xact_put(&call->key, PLACE_FAST, &fast->row->tts_tid, claim_spot_kind(claim));
 }
 
 static Ack
@@ -240,7 +234,7 @@ note_change(const Call *call, Place place, const Claim *claim, const Decision *d
 	if (place == PLACE_NONE)
 		xact_changed(&call->key);
 	else if (decision->action == ACTION_EXTEND)
-		xact_put(&call->key, PLACE_RECORD, tid, spot_kind(claim));
+		xact_put(&call->key, PLACE_RECORD, tid, claim_spot_kind(claim));
 	else
 		xact_put(&call->key, place_after(decision), NULL, SPOT_PLAIN);
 	if (is_verdict(call))

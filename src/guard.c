@@ -89,10 +89,7 @@ answer_repeat(Request *request, const pg_uuid_t *operation, Answer *answer)
 static Step
 answer_busy(Request *request, TransactionId rival, Answer *answer)
 {
-	answer_init(answer, OUTCOME_IN_FLIGHT, request->scope, request->subject);
-	answer->has_key = true;
-	answer->key = request->key;
-	answer->rival = rival;
+	answer_init_in_flight(answer, &request->key, request->scope, request->subject, rival);
 	return STEP_ANSWERED;
 }
 

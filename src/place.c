@@ -56,8 +56,7 @@ claim_as_recorded(const Claim *claim)
 static void
 note_open(const Claim *claim, Place place, ItemPointer tid)
 {
-	xact_put(&claim->key, place, tid,
-			 claim->is_guard ? SPOT_GUARD : claim->downstream == DOWNSTREAM_LOCAL ? SPOT_LOCAL : SPOT_PLAIN);
+	xact_put(&claim->key, place, tid, claim_spot_kind(claim));
 }
 
 /* A rival in the fast table: wait out an insertion that is not confirmed, else they are at work. */
