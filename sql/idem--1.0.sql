@@ -768,6 +768,26 @@ COMMENT ON FUNCTION @extschema@.idem_downstream_key(pg_catalog.uuid, pg_catalog.
 	'the key for one step of an operation that sends several requests downstream';
 REVOKE ALL ON FUNCTION @extschema@.idem_downstream_key(pg_catalog.uuid, pg_catalog.text) FROM PUBLIC;
 
+CREATE FUNCTION @extschema@.idem_shard(
+	fingerprint      pg_catalog.text,
+	n                pg_catalog.int4
+) RETURNS pg_catalog.int4
+	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_shard';
+COMMENT ON FUNCTION @extschema@.idem_shard(pg_catalog.text, pg_catalog.int4) IS
+	'which of n servers, 0 to n - 1, the operation that a fingerprint names belongs to; reads it without verifying it';
+REVOKE ALL ON FUNCTION @extschema@.idem_shard(pg_catalog.text, pg_catalog.int4) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_shard_key(
+	key              pg_catalog.uuid,
+	n                pg_catalog.int4
+) RETURNS pg_catalog.int4
+	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_shard_key';
+COMMENT ON FUNCTION @extschema@.idem_shard_key(pg_catalog.uuid, pg_catalog.int4) IS
+	'which of n servers, 0 to n - 1, an operation belongs to, by its key';
+REVOKE ALL ON FUNCTION @extschema@.idem_shard_key(pg_catalog.uuid, pg_catalog.int4) FROM PUBLIC;
+
 -- The life of a claim (src/acquire.c, src/finish.c, src/status.c)
 
 CREATE FUNCTION @extschema@.idem_acquire(
@@ -1773,6 +1793,8 @@ VALUES
 	('signer', 'idem_param_hash', 'EXECUTE'),
 	('signer', 'idem_key', 'EXECUTE'),
 	('signer', 'idem_downstream_key', 'EXECUTE'),
+	('signer', 'idem_shard', 'EXECUTE'),
+	('signer', 'idem_shard_key', 'EXECUTE'),
 	('signer', 'idem_reply', 'EXECUTE'),
 	('signer', 'idem_http', 'EXECUTE'),
 	('signer', 'idem_http_key', 'EXECUTE'),
@@ -1790,6 +1812,8 @@ VALUES
 	('caller', 'idem_param_hash', 'EXECUTE'),
 	('caller', 'idem_key', 'EXECUTE'),
 	('caller', 'idem_downstream_key', 'EXECUTE'),
+	('caller', 'idem_shard', 'EXECUTE'),
+	('caller', 'idem_shard_key', 'EXECUTE'),
 	('caller', 'idem_reply', 'EXECUTE'),
 	('caller', 'idem_http', 'EXECUTE'),
 	('caller', 'idem_http_key', 'EXECUTE'),

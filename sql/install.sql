@@ -30,7 +30,7 @@ SELECT proname FROM member_function WHERE proparallel <> 'u' AND provolatile = '
 -- the interface, with its labels and its defaults (A16)
 SELECT proname, provolatile AS volatile, proparallel AS parallel, proisstrict AS strict, pg_get_function_arguments(oid) AS arguments, pg_get_function_result(oid) AS result FROM member_function
 WHERE proname IN ('idem_sign', 'idem_acquire', 'idem_acquire_direct', 'idem_commit', 'idem_fail', 'idem_release', 'idem_renew', 'idem_status', 'idem_status_key',
-	'idem_canonical', 'idem_param_hash', 'idem_key', 'idem_downstream_key', 'idem_inspect') ORDER BY 1 \gx
+	'idem_canonical', 'idem_param_hash', 'idem_key', 'idem_downstream_key', 'idem_shard', 'idem_shard_key', 'idem_inspect') ORDER BY 1 \gx
 -- nothing is open to PUBLIC
 SELECT proname FROM member_function WHERE has_function_privilege('public', oid, 'EXECUTE');
 SELECT relname FROM member_table, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) AS p WHERE relkind IN ('r', 'v') AND has_table_privilege('public', oid, p);

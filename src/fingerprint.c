@@ -2,8 +2,8 @@
  * fingerprint.c: encode, decode and verify the token signed at preview.
  *
  * Pure: no table, no clock.  Nothing inside a token is decoded, let alone believed, before its MAC holds over
- * the bytes as received (RFC 2104, RFC 4231).  The time taken does not tell which secret matched, or how much
- * of a wrong MAC was right.
+ * the bytes as received (RFC 2104, RFC 4231); only who routes it peeks, and believes nothing.  The time taken
+ * does not tell which secret matched, or how much of a wrong MAC was right.
  */
 #include "compat.h"
 
@@ -17,6 +17,8 @@
 #define MAC_LENGTH 32
 #define MAC_TEXT_LENGTH BASE64URL_LENGTH(MAC_LENGTH)
 
+static bool split(const char **token, size_t length, size_t *text_length);
+static bool read_text(const char *text, size_t length, Fingerprint *fingerprint);
 static void trim(const char **token, size_t *length);
 static bool is_forgiven(char c);
 static bool verify(const char *text, size_t length, const uint8 mac[MAC_LENGTH],
@@ -67,27 +69,53 @@ bool
 fingerprint_decode(const char *token, size_t length, const SecretBytes *secrets, int nsecrets,
 				   Fingerprint *fingerprint)
 {
-	uint8		payload[BASE64URL_BYTES(FINGERPRINT_MAX_LENGTH)];
 	uint8		mac[MAC_LENGTH];
 	size_t		text_length;
 
+	/* a second full stop, or one elsewhere, is outside the alphabet of the part it falls into */
+	return split(&token, length, &text_length) &&
+		base64url_decode(token + text_length + 1, MAC_TEXT_LENGTH, mac) &&
+		verify(token, text_length, mac, secrets, nsecrets) &&
+		read_text(token, text_length, fingerprint);
+}
+
+bool
+fingerprint_peek(const char *token, size_t length, pg_uuid_t *key)
+{
+	Fingerprint fingerprint;
+	size_t		text_length;
+
+	if (!split(&token, length, &text_length) || !read_text(token, text_length, &fingerprint))
+		return false;
+	*key = fingerprint.nonce;
+	return true;
+}
+
+/*
+ * Trim a token, and find the full stop before its MAC: text_length is the length of what stands before it.
+ */
+static bool
+split(const char **token, size_t length, size_t *text_length)
+{
 	if (length > FINGERPRINT_MAX_LENGTH)
 		return false;
-	trim(&token, &length);
+	trim(token, &length);
 	if (length <= 1 + MAC_TEXT_LENGTH)
 		return false;
+	*text_length = length - 1 - MAC_TEXT_LENGTH;
+	return (*token)[*text_length] == '.';
+}
 
-	/* a second full stop, or one elsewhere, is outside the alphabet of the part it falls into */
-	text_length = length - 1 - MAC_TEXT_LENGTH;
-	if (token[text_length] != '.' ||
-		!base64url_decode(token + text_length + 1, MAC_TEXT_LENGTH, mac))
-		return false;
+/*
+ * Decode and read what the MAC is over.
+ */
+static bool
+read_text(const char *text, size_t length, Fingerprint *fingerprint)
+{
+	uint8		payload[BASE64URL_BYTES(FINGERPRINT_MAX_LENGTH)];
 
-	if (!verify(token, text_length, mac, secrets, nsecrets))
-		return false;
-
-	return base64url_decode(token, text_length, payload) &&
-		payload_read((char *) payload, BASE64URL_BYTES(text_length), fingerprint);
+	return base64url_decode(text, length, payload) &&
+		payload_read((char *) payload, BASE64URL_BYTES(length), fingerprint);
 }
 
 /*

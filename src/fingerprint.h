@@ -50,4 +50,10 @@ extern bool fingerprint_decode(const char *token, size_t length,
 							   const SecretBytes *secrets, int nsecrets,
 							   Fingerprint *fingerprint);
 
+/*
+ * The key that a token names, without a secret and therefore without belief, for routing alone.  Returns false where
+ * its payload cannot be read; whatever fingerprint_decode accepts can.  Never raises for what the token says.
+ */
+extern bool fingerprint_peek(const char *token, size_t length, pg_uuid_t *key);
+
 #endif							/* IDEM_FINGERPRINT_H */

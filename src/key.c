@@ -64,12 +64,11 @@ key_is_v7(const pg_uuid_t *key)
 	return key->data[6] >> 4 == 7 && key->data[8] >> 6 == 2;
 }
 
-/* name_parts makes the version-8 UUID that a list of parts has. */
+/* hash_parts makes the SHA-256 of a list of parts. */
 static void
-name_parts(const Part *parts, int count, pg_uuid_t *key)
+hash_parts(const Part *parts, int count, uint8 hash[SHA256_LENGTH])
 {
 	pg_cryptohash_ctx *context = pg_cryptohash_create(PG_SHA256);
-	uint8		hash[SHA256_LENGTH];
 	bool		ok = context != NULL && pg_cryptohash_init(context) >= 0;
 
 	for (int i = 0; ok && i < count; i++)
@@ -79,9 +78,18 @@ name_parts(const Part *parts, int count, pg_uuid_t *key)
 		ok = pg_cryptohash_update(context, (const uint8 *) &length, sizeof(length)) >= 0 &&
 			pg_cryptohash_update(context, parts[i].data, parts[i].length) >= 0;
 	}
-	if (!ok || pg_cryptohash_final(context, hash, sizeof(hash)) < 0)
+	if (!ok || pg_cryptohash_final(context, hash, SHA256_LENGTH) < 0)
 		elog(ERROR, "SHA-256 failed: %s", context ? pg_cryptohash_error(context) : "out of memory");
 	pg_cryptohash_free(context);
+}
+
+/* name_parts makes the version-8 UUID that a list of parts has. */
+static void
+name_parts(const Part *parts, int count, pg_uuid_t *key)
+{
+	uint8		hash[SHA256_LENGTH];
+
+	hash_parts(parts, count, hash);
 	memcpy(key->data, hash, UUID_LEN);
 	stamp_version(key, 8);
 }
@@ -113,4 +121,19 @@ key_step(const pg_uuid_t *operation, const char *step, size_t step_length, pg_uu
 	};
 
 	name_parts(parts, lengthof(parts), key);
+}
+
+uint64
+key_spread(const void *name, size_t length)
+{
+	Part		parts[] = {
+		{"idem:shard:1", strlen("idem:shard:1")},
+		{name, length}
+	};
+	uint8		hash[SHA256_LENGTH];
+	uint64		spread;
+
+	hash_parts(parts, lengthof(parts), hash);
+	memcpy(&spread, hash, sizeof(spread));
+	return pg_ntoh64(spread);
 }

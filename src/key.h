@@ -36,4 +36,10 @@ extern void key_direct(DirectKind kind, const char *scope, size_t scope_length,
 /* The version-8 UUID of one downstream step: the same over "idem:step:1", the key's 16 bytes, the name. */
 extern void key_step(const pg_uuid_t *operation, const char *step, size_t step_length, pg_uuid_t *key);
 
+/*
+ * A number that spreads names evenly, for routing: the first 8 bytes, big-endian, of SHA-256 over "idem:shard:1" and
+ * the name, each preceded by its length.
+ */
+extern uint64 key_spread(const void *name, size_t length);
+
 #endif							/* IDEM_KEY_H */
