@@ -1866,7 +1866,7 @@ CREATE FUNCTION @extschema@.idem_members(
 SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
 		coalesce(p.proacl, acldefault('f', p.proowner)), false,
 		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_health_claims', 'idem_health_policies',
-			'idem_health_server', 'idem_health_tables', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out',
+			'idem_health_server', 'idem_health_tables', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out', 'idem_close',
 			'idem_reply_default', 'idem_reply_fill', 'idem_reply_kind', 'idem_compose_reply', 'idem_find_repeat')
 			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
 	FROM pg_extension AS e
@@ -1959,30 +1959,39 @@ SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_guidance', '');
 
 -- Nothing is open to anybody, PUBLIC and default privileges included; then the installing role gets all, to
 -- use and to grant: of a trusted installation it is not the owner.  Tables come without TRIGGER and REFERENCES,
--- which would let it run its code with the owner's rights.
-DO $$
+-- which would let it run its code with the owner's rights.  An update does the same to what it adds, and to that
+-- alone: what is there has been granted meanwhile.
+CREATE FUNCTION @extschema@.idem_close(
+	added            pg_catalog.text[]
+) RETURNS pg_catalog.void
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
 DECLARE
 	member record;
-	installer oid := (SELECT e.extowner FROM pg_catalog.pg_extension AS e WHERE e.extname = 'idem');
+	installer oid := (SELECT e.extowner FROM pg_extension AS e WHERE e.extname = 'idem');
 BEGIN
 	FOR member IN
 		SELECT m.object, a.grantee
-			FROM @extschema@.idem_members() AS m, LATERAL (SELECT DISTINCT x.grantee FROM pg_catalog.aclexplode(m.acl) AS x) AS a
-			WHERE a.grantee <> m.owner
+			FROM @extschema@.idem_members() AS m, LATERAL (SELECT DISTINCT x.grantee FROM aclexplode(m.acl) AS x) AS a
+			WHERE a.grantee <> m.owner AND (idem_close.added IS NULL OR m.name = ANY (idem_close.added))
 	LOOP
-		EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s', member.object,
-			CASE WHEN member.grantee = 0 THEN 'PUBLIC' ELSE member.grantee::pg_catalog.regrole::pg_catalog.text END);
+		EXECUTE format('REVOKE ALL ON %s FROM %s', member.object,
+			CASE WHEN member.grantee = 0 THEN 'PUBLIC' ELSE member.grantee::regrole::text END);
 	END LOOP;
 	FOR member IN
 		SELECT m.object, m.is_table
 			FROM @extschema@.idem_members() AS m
-			WHERE NOT m.is_internal AND m.owner <> installer
+			WHERE NOT m.is_internal AND m.owner <> installer AND (idem_close.added IS NULL OR m.name = ANY (idem_close.added))
 	LOOP
-		EXECUTE pg_catalog.format('GRANT %s ON %s TO %s WITH GRANT OPTION',
+		EXECUTE format('GRANT %s ON %s TO %s WITH GRANT OPTION',
 			CASE WHEN member.object LIKE 'ROUTINE %' THEN 'EXECUTE'
 				WHEN member.is_table THEN 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE'
 				ELSE 'SELECT' END,
-			member.object, installer::pg_catalog.regrole);
+			member.object, installer::regrole);
 	END LOOP;
 END
 $$;
+COMMENT ON FUNCTION @extschema@.idem_close(pg_catalog.text[]) IS
+	'internal: at an installation (null) or an update (the names of what it adds), close everything but to the installing role';
+SELECT @extschema@.idem_close(NULL);
