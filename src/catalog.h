@@ -30,6 +30,10 @@ typedef struct Layout
 
 #define NULLABLE(column) ((uint32) 1 << (column))
 
+/* What to do about other columns than those. */
+#define LAYOUT_HINT \
+	"Restore the columns that the extension created. After an update of the extension connect again; after one of its library run ALTER EXTENSION idem UPDATE."
+
 /* Are these the columns of a table that this library was built for?  Others would be read as what they are not. */
 extern bool layout_holds(const Layout *layout, TupleDesc columns);
 

@@ -178,7 +178,7 @@ claim_columns(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("type idem_claim was altered"),
-				 errhint("Restore the columns that the extension created.")));
+				 errhint(LAYOUT_HINT)));
 	return columns;
 }
 

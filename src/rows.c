@@ -26,7 +26,7 @@ rows_read(IdemTable table, const Layout *layout, Snapshot snapshot, RowTaker tak
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has other columns than this library was built for",
 						RelationGetRelationName(relation)),
-				 errhint("Restore the columns that the extension created, or run ALTER EXTENSION idem UPDATE.")));
+				 errhint(LAYOUT_HINT)));
 
 	slot = table_slot_create(relation, NULL);
 	scan = table_beginscan(relation, snapshot, 0, NULL);

@@ -77,7 +77,7 @@ check_table(Store *store)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" was altered", RelationGetRelationName(rel)),
-				 errhint("Restore the columns that the extension created.")));
+				 errhint(LAYOUT_HINT)));
 	if (store->table == TABLE_RECORD && rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
