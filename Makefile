@@ -5,7 +5,7 @@ PG_CONFIG ?= pg_config
 
 MODULE_big = idem
 EXTENSION = idem
-DATA = sql/idem--1.0.sql
+DATA = $(sort $(wildcard sql/idem--*.sql))
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
 # PostgreSQL's headers, being system headers here, warn of nothing: what a compiler says is about our own code
 PG_CPPFLAGS = -I$(srcdir)/src -isystem $(shell $(PG_CONFIG) --includedir-server)
