@@ -1,4 +1,4 @@
--- HTTP: statuses, headers and bodies (RFC 9457), and the Idempotency-Key header (RFC 8941).
+-- HTTP: statuses, headers and bodies (RFC 9457), and the Idempotency-Key header (RFC 8941; I01, I03).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS idem CASCADE;
 RESET client_min_messages;

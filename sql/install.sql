@@ -35,7 +35,7 @@ WHERE proname IN ('idem_sign', 'idem_acquire', 'idem_acquire_direct', 'idem_comm
 SELECT proname FROM member_function WHERE has_function_privilege('public', oid, 'EXECUTE');
 SELECT relname FROM member_table, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) AS p WHERE relkind IN ('r', 'v') AND has_table_privilege('public', oid, p);
 
--- G10: keys compare by bytes; indexes are plain btrees; no triggers on the two tables; fast is unlogged, all else is not
+-- G10: keys compare by bytes; indexes are plain btrees; no triggers on the two tables; fast is unlogged, all else is not; G06: no sequence
 SELECT i.indexrelid::regclass AS index, i.indcollation FROM pg_index AS i JOIN member_table AS t ON t.oid = i.indrelid
 WHERE EXISTS (SELECT FROM unnest(i.indcollation) AS c WHERE c <> 0 AND c <> 'pg_catalog."C"'::regcollation);
 SELECT relname, relpersistence, (SELECT amname FROM pg_am WHERE oid = relam) AS am, relrowsecurity AS rls, (SELECT count(*) FROM pg_index WHERE indrelid = t.oid) AS indexes,

@@ -49,7 +49,7 @@ SELECT try($$ INSERT INTO idem_secret (id, secret, signing) VALUES (id_of('\x010
 	try($$ UPDATE idem_secret SET verify_until = '2100-01-01' $$) AS ends,
 	try($$ UPDATE idem_secret SET revoked_at = '2020-01-01' $$) AS revoked;
 
--- Import: 32 to 64 bytes that are not blank
+-- Import: 32 to 64 bytes that are not blank (E06)
 SELECT a AS secret, try(format('SELECT idem_import_secret(%s)', a)) FROM unnest(ARRAY[
 	'NULL', $$''$$, $$'   '$$, $$'abc'$$, $$convert_to(repeat(' ', 32), 'UTF8')$$, $$convert_to(repeat(E' \t\n', 12), 'UTF8')$$, $$decode(repeat('00', 40), 'hex')$$,
 	$$decode(repeat('5a', 32), 'hex')$$, $$substr(sha256('a'), 1, 31)$$, $$sha256('a')$$, $$sha512('a')$$, $$sha512('a') || '\x00'$$, $$sha256('a'), NULL$$]) AS a;
@@ -81,7 +81,7 @@ SELECT octet_length(idem_export_secret()), idem_export_secret() <> :'vector' AS 
 SELECT idem_sign('alice', 'pay', '{"amount": 1}') AS third \gset
 SELECT (idem_inspect(:'before')).valid AS first, (idem_inspect(:'token')).valid AS second, (idem_inspect(:'third')).valid AS third;
 
--- The server's clock ends it, whatever a token says
+-- The server's clock ends it, whatever a token says (E08)
 UPDATE idem_secret SET verify_until = clock_timestamp() WHERE id = id_of(:'vector');
 SELECT (idem_inspect(:'token')).valid;
 SELECT idem_import_secret(:'vector') = id_of(:'vector') AS known;
@@ -111,7 +111,7 @@ SELECT idem_sign('alice', 'pay', '{"amount": 1}');
 SELECT (idem_inspect(:'third')).valid;
 DELETE FROM idem_secret;
 SELECT (idem_inspect(:'third')).valid;
--- nothing verifies by no secret: a token signed with the empty key
+-- nothing verifies by no secret: a token signed with the empty key (E06)
 SELECT (idem_inspect(split_part(:'third', '.', 1) || '.' || translate(encode(hmac(convert_to(split_part(:'third', '.', 1), 'UTF8'), '', 'sha256'), 'base64'), '+/=', '-_'))).valid;
 SELECT count(idem_rotate_secret());
 SELECT signing, verify_until, revoked_at FROM idem_secrets;

@@ -119,7 +119,7 @@ foreach my $scope (qw(short opaque queryable))
 	is($b->query_ok(acquire_sql($scope, $p, 'outcome')), $scope eq 'short' ? 'IN_FLIGHT' : 'RECONCILE', 'again');
 }
 
-# A03: somebody writes into the table behind our back
+# A03, B11: somebody writes into the table behind our back
 {
 	my $p = fresh();
 	my ($key) = granted($a, 'charge', $p);

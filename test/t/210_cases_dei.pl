@@ -15,7 +15,7 @@ my $node = idem_node('cases_dei',
 	log_parameter_max_length_on_error => -1,
 	log_error_verbosity => 'verbose');
 
-# P3: the order of members is that of UTF-16 units, whatever a database sorts by
+# P3: the order of members is that of UTF-16 units, whatever a database sorts by (G10)
 subtest 'D04: one hash in every locale' => sub {
 	my @documents = (
 		'{"\ud83d\ude00": 1, "\ufb33": 2}', '{"\ud83d\ude00": 1, "\ufffd": 2, "a": 3, "A": 4, "\u00e4": 5, "z": 6}',
