@@ -31,7 +31,7 @@ $$;
 
 -- Every time is positive and finite (the lease and the retention are also bound to others)
 SELECT c AS column, try(c || $$ = '0'$$) AS zero, try(c || $$ = '-1 s'$$) AS negative, try(c || $$ = '1 mon -30 days'$$) AS nothing,
-		try(c || $$ = 'infinity'$$) IN ('22007', 'idem_policy_' || c) AS infinite, try(c || $$ = '101 years'$$) AS endless,
+		try(c || $$ = 'infinity'$$) IN ('22007', try(c || $$ = '101 years'$$)) AS infinite, try(c || $$ = '101 years'$$) AS endless,
 		try(c || ' = NULL') AS null
 	FROM unnest(ARRAY['fingerprint_ttl', 'downstream_max', 'gateway_timeout', 'retry_backoff', 'in_flight_ttl',
 		'caller_retry_window', 'result_ttl', 'repeat_guard', 'poll_after']) AS c;
