@@ -56,6 +56,11 @@ SELECT difference('regress_idem_We ird.Rôle"x', 'caller');
 
 -- What the sets are for
 SELECT string_agg(DISTINCT name, ' ' ORDER BY name) FROM idem_privileges() WHERE set = 'admin';
+-- what changes something, or says what is not everybody's to know, is each in one set alone
+SELECT set, string_agg(name, ' ' ORDER BY name) AS names FROM idem_privileges()
+	WHERE name IN ('idem_sign', 'idem_preview', 'idem_acquire', 'idem_acquire_direct', 'idem_commit', 'idem_fail', 'idem_release', 'idem_renew',
+		'idem_execute', 'idem_status', 'idem_status_key', 'idem_reconcile', 'idem_purge', 'idem_maintain', 'idem_inspect', 'idem_audit', 'idem_alert')
+	GROUP BY set ORDER BY set;
 SELECT idem_grant('regress_idem_plain', 'signer');
 SET ROLE regress_idem_plain;
 SELECT length(idem_sign('alice', 'pay', '{"amount": 1}')) > 0 AS signs;
