@@ -61,7 +61,7 @@ CREATE FUNCTION @extschema@.idem_policy_stale() RETURNS pg_catalog.trigger
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_policy_stale';
 COMMENT ON FUNCTION @extschema@.idem_policy_stale() IS
-	'trigger: tell every session that policies or secrets have changed';
+	'trigger: tell every session that policies, secrets or bindings have changed';
 
 CREATE FUNCTION @extschema@.idem_list_version(
 	material         pg_catalog.text[],
@@ -376,6 +376,34 @@ COMMENT ON COLUMN @extschema@.idem_secrets.signing IS 'new fingerprints are sign
 COMMENT ON COLUMN @extschema@.idem_secrets.created_at IS 'when it came into this database';
 COMMENT ON COLUMN @extschema@.idem_secrets.verify_until IS 'until when fingerprints signed by it are recognised';
 COMMENT ON COLUMN @extschema@.idem_secrets.revoked_at IS 'since when they are not, whatever verify_until says';
+
+-- Roles that may act for one subject only (src/binding.c).  A role keeps its binding when it is renamed; one that
+-- is gone leaves a row that means nothing, and that is not dumped.
+
+CREATE TABLE @extschema@.idem_binding (
+	role             pg_catalog.regrole NOT NULL,
+	subject_setting  pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	CONSTRAINT idem_binding_pkey PRIMARY KEY (role),
+	CONSTRAINT idem_binding_role CHECK (role <> 0::pg_catalog.oid),
+	-- a setting of the user's own: PostgreSQL's have no dot, and those of idem are no subject
+	CONSTRAINT idem_binding_setting CHECK (subject_setting ~ '^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)+$'
+		AND subject_setting !~* '^idem\.' AND pg_catalog.octet_length(subject_setting) <= 255)
+) USING heap;
+COMMENT ON TABLE @extschema@.idem_binding IS
+	'roles that may act for one subject only, the one that a setting holds; written by idem_grant and idem_revoke';
+COMMENT ON COLUMN @extschema@.idem_binding.role IS 'the role, and those that have their privileges from it alone';
+COMMENT ON COLUMN @extschema@.idem_binding.subject_setting IS 'the setting whose value their calls must carry as subject';
+
+CREATE TRIGGER idem_a_stale BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.idem_binding
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+CREATE TRIGGER idem_c_stale AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_binding
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+CREATE TRIGGER idem_c_stale_truncate AFTER TRUNCATE ON @extschema@.idem_binding
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_stale();
+ALTER TABLE @extschema@.idem_binding
+	ENABLE ALWAYS TRIGGER idem_a_stale,
+	ENABLE ALWAYS TRIGGER idem_c_stale,
+	ENABLE ALWAYS TRIGGER idem_c_stale_truncate;
 
 CREATE FUNCTION @extschema@.idem_random_secret() RETURNS pg_catalog.bytea
 	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -1322,12 +1350,12 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_reply(@extschema@.idem_claim, pg_catalog.text) IS
 	'what a model is told of a claim: what is the case, what to do next, whether the effect has happened; in lang, or idem.lang';
 
-CREATE FUNCTION @extschema@.idem_preview(
+CREATE FUNCTION @extschema@.idem_make_preview(
 	subject          pg_catalog.text,
 	scope            pg_catalog.text,
 	params           pg_catalog.jsonb,
-	not_after        pg_catalog.timestamptz DEFAULT NULL,
-	confirm_repeat   pg_catalog.bool DEFAULT false
+	not_after        pg_catalog.timestamptz,
+	confirm_repeat   pg_catalog.bool
 ) RETURNS pg_catalog.jsonb
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1352,6 +1380,18 @@ BEGIN
 			'copy_back', jsonb_build_array('fingerprint'));
 END
 $$;
+COMMENT ON FUNCTION @extschema@.idem_make_preview(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.timestamptz, pg_catalog.bool) IS
+	'internal: what idem_preview returns, for a caller that may act for the subject';
+
+CREATE FUNCTION @extschema@.idem_preview(
+	subject          pg_catalog.text,
+	scope            pg_catalog.text,
+	params           pg_catalog.jsonb,
+	not_after        pg_catalog.timestamptz DEFAULT NULL,
+	confirm_repeat   pg_catalog.bool DEFAULT false
+) RETURNS pg_catalog.jsonb
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_preview';
 COMMENT ON FUNCTION @extschema@.idem_preview(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.timestamptz, pg_catalog.bool) IS
 	'a reply with a fingerprint for one operation and how to confirm it; or, within the scope''s repeat_guard, that it is likely a repeat; writes nothing';
 
@@ -1830,12 +1870,14 @@ VALUES
 	('auditor', 'idem_health', 'EXECUTE'),
 	('auditor', 'idem_alerts', 'SELECT'),
 	('auditor', 'idem_alert', 'SELECT'),
+	('auditor', 'idem_binding', 'SELECT'),
 	('operator', 'idem_reconcile', 'EXECUTE'),
 	('operator', 'idem_maintain', 'EXECUTE'),
 	('operator', 'idem_purge', 'EXECUTE'),
 	('admin', 'idem_policy', 'SELECT, INSERT, UPDATE, DELETE'),
 	('admin', 'idem_policy_version', 'SELECT'),
 	('admin', 'idem_guidance', 'SELECT, INSERT, UPDATE, DELETE'),
+	('admin', 'idem_binding', 'SELECT'),
 	('admin', 'idem_list_version', 'EXECUTE'),
 	('admin', 'idem_longest_retention', 'EXECUTE'),
 	('admin', 'idem_secrets', 'SELECT'),
@@ -1867,7 +1909,8 @@ SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
 		coalesce(p.proacl, acldefault('f', p.proowner)), false,
 		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_health_claims', 'idem_health_policies',
 			'idem_health_server', 'idem_health_tables', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out', 'idem_close',
-			'idem_reply_default', 'idem_reply_fill', 'idem_reply_kind', 'idem_compose_reply', 'idem_find_repeat')
+			'idem_reply_default', 'idem_reply_fill', 'idem_reply_kind', 'idem_compose_reply', 'idem_find_repeat',
+			'idem_make_preview', 'idem_bind', 'idem_unbind')
 			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
 	FROM pg_extension AS e
 	JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
@@ -1922,19 +1965,75 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_hand_out(pg_catalog.regrole, pg_catalog.text, pg_catalog.text) IS
 	'internal: GRANT or REVOKE for everything in a set';
 
+CREATE FUNCTION @extschema@.idem_bind(
+	role             pg_catalog.regrole,
+	set              pg_catalog.text,
+	subject_setting  pg_catalog.text
+) RETURNS pg_catalog.void
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+#variable_conflict use_column
+DECLARE
+	bound text := (SELECT b.subject_setting FROM @extschema@.idem_binding AS b WHERE b.role = idem_bind.role);
+BEGIN
+	IF idem_bind.subject_setting IS NULL THEN
+		-- what was bound stays so until it is taken back: a grant that is merely repeated must not open it
+		IF bound IS NOT NULL AND idem_bind.set IN ('signer', 'caller') THEN
+			RAISE NOTICE 'role % is still bound to the subject that "%" holds', idem_bind.role, bound
+				USING HINT = 'To grant without a binding, first idem_revoke both signer and caller.';
+		END IF;
+		RETURN;
+	ELSIF idem_bind.set NOT IN ('signer', 'caller') THEN
+		RAISE EXCEPTION 'only signer and caller can be bound to a subject'
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'What the other sets open concerns all subjects.';
+	END IF;
+	BEGIN
+		INSERT INTO @extschema@.idem_binding (role, subject_setting) VALUES (idem_bind.role, idem_bind.subject_setting)
+			ON CONFLICT (role) DO UPDATE SET subject_setting = excluded.subject_setting;
+	EXCEPTION WHEN check_violation THEN
+		RAISE EXCEPTION 'subject_setting is not the name of a setting of your own'
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'Such a name has a dot in it, as app.subject has. Those that begin with idem. are not yours.';
+	END;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_bind(pg_catalog.regrole, pg_catalog.text, pg_catalog.text) IS
+	'internal: bind a role to the subject that a setting holds, or say that it is bound already';
+
+CREATE FUNCTION @extschema@.idem_unbind(role pg_catalog.regrole) RETURNS pg_catalog.void
+	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+	AS $$
+BEGIN
+	DELETE FROM @extschema@.idem_binding AS b
+		WHERE b.role = idem_unbind.role
+		AND NOT EXISTS (SELECT FROM @extschema@.idem_members() AS m, aclexplode(m.acl) AS x
+			WHERE x.grantee = idem_unbind.role
+			AND m.name IN (SELECT p.name FROM @extschema@.idem_privileges() AS p WHERE p.set IN ('signer', 'caller')));
+END
+$$;
+COMMENT ON FUNCTION @extschema@.idem_unbind(pg_catalog.regrole) IS
+	'internal: forget the binding of a role that has nothing left of signer and caller';
+
 CREATE FUNCTION @extschema@.idem_grant(
 	role             pg_catalog.regrole,
-	set              pg_catalog.text
+	set              pg_catalog.text,
+	subject_setting  pg_catalog.text DEFAULT NULL
 ) RETURNS pg_catalog.void
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
 BEGIN
+	-- one change at a time: what a role still has decides on its binding
+	LOCK TABLE @extschema@.idem_binding IN SHARE ROW EXCLUSIVE MODE;
 	PERFORM @extschema@.idem_hand_out(idem_grant.role, idem_grant.set, 'GRANT %s ON %s TO %s');
+	PERFORM @extschema@.idem_bind(idem_grant.role, idem_grant.set, idem_grant.subject_setting);
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_grant(pg_catalog.regrole, pg_catalog.text) IS
-	'let a role sign (signer), act (caller), look on (auditor), intervene (operator) or rule (admin); USAGE on the schema is granted apart';
+COMMENT ON FUNCTION @extschema@.idem_grant(pg_catalog.regrole, pg_catalog.text, pg_catalog.text) IS
+	'let a role sign (signer), act (caller), look on (auditor), intervene (operator) or rule (admin), a signer or caller for the subject alone that a setting holds; USAGE on the schema is granted apart';
 
 CREATE FUNCTION @extschema@.idem_revoke(
 	role             pg_catalog.regrole,
@@ -1944,7 +2043,9 @@ CREATE FUNCTION @extschema@.idem_revoke(
 	SET search_path = pg_catalog, pg_temp
 	AS $$
 BEGIN
+	LOCK TABLE @extschema@.idem_binding IN SHARE ROW EXCLUSIVE MODE;
 	PERFORM @extschema@.idem_hand_out(idem_revoke.role, idem_revoke.set, 'REVOKE %s ON %s FROM %s CASCADE');
+	PERFORM @extschema@.idem_unbind(idem_revoke.role);
 END
 $$;
 COMMENT ON FUNCTION @extschema@.idem_revoke(pg_catalog.regrole, pg_catalog.text) IS
@@ -1956,6 +2057,7 @@ SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_policy_version', ''
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_record', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_alert', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_guidance', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_binding', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.oid OPERATOR(pg_catalog.=) role)');
 
 -- Nothing is open to anybody, PUBLIC and default privileges included; then the installing role gets all, to
 -- use and to grant: of a trusted installation it is not the owner.  Tables come without TRIGGER and REFERENCES,

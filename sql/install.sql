@@ -40,13 +40,13 @@ SELECT i.indexrelid::regclass AS index, i.indcollation FROM pg_index AS i JOIN m
 WHERE EXISTS (SELECT FROM unnest(i.indcollation) AS c WHERE c <> 0 AND c <> 'pg_catalog."C"'::regcollation);
 SELECT relname, relpersistence, (SELECT amname FROM pg_am WHERE oid = relam) AS am, relrowsecurity AS rls, (SELECT count(*) FROM pg_index WHERE indrelid = t.oid) AS indexes,
 	   (SELECT count(*) FROM pg_trigger WHERE tgrelid = t.oid) AS triggers
-FROM member_table AS t WHERE relname IN ('idem_alert', 'idem_fast', 'idem_policy', 'idem_policy_version', 'idem_record', 'idem_secret') ORDER BY relname;
+FROM member_table AS t WHERE relname IN ('idem_alert', 'idem_binding', 'idem_fast', 'idem_guidance', 'idem_policy', 'idem_policy_version', 'idem_record', 'idem_secret') ORDER BY relname;
 SELECT count(*) AS sequences FROM member_table WHERE relkind = 'S';
 -- triggers fire in replication too, so that no session keeps a stale policy
-SELECT tgrelid::regclass AS table, tgname FROM pg_trigger WHERE tgrelid IN ('idem_policy'::regclass, 'idem_secret'::regclass) AND NOT tgisinternal AND tgenabled <> 'A';
+SELECT tgrelid::regclass AS table, tgname FROM pg_trigger WHERE tgrelid IN ('idem_policy'::regclass, 'idem_policy_version'::regclass, 'idem_secret'::regclass, 'idem_binding'::regclass) AND NOT tgisinternal AND tgenabled <> 'A';
 -- what pg_dump carries (G04, P10)
 SELECT t::regclass::text AS table, t = ANY (extconfig) AS dumped, extcondition[array_position(extconfig, t)] AS condition
-FROM pg_extension, unnest('{idem_alert,idem_fast,idem_policy,idem_policy_version,idem_record,idem_secret}'::regclass[]::oid[]) AS t WHERE extname = 'idem' ORDER BY 1;
+FROM pg_extension, unnest('{idem_alert,idem_binding,idem_fast,idem_guidance,idem_policy,idem_policy_version,idem_record,idem_secret}'::regclass[]::oid[]) AS t WHERE extname = 'idem' ORDER BY 1;
 SELECT extrelocatable, extversion FROM pg_extension WHERE extname = 'idem';
 
 -- H01: dropped, and made anew, in one session. Claims and caches do not survive it --------------------------------------------------

@@ -12,6 +12,7 @@
 
 #include "acquire.h"
 #include "alert.h"
+#include "binding.h"
 #include "guard.h"
 #include "place.h"
 #include "stat.h"
@@ -452,7 +453,7 @@ read_arguments(FunctionCallInfo fcinfo, int subject, int n, Request *request)
 	policy_begin();
 	stat_begin(STAT_ACQUIRE);
 	memset(request, 0, sizeof(*request));
-	request->subject = args_label(fcinfo, subject, "subject");
+	request->subject = binding_subject(fcinfo, subject);
 	request->scope = args_label(fcinfo, subject + 1, "scope");
 	stat_scope(request->scope);
 	request->params = args_params(fcinfo, subject + 2);

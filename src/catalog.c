@@ -43,6 +43,7 @@ typedef struct Members
 
 static const char *const table_name[TABLE_COUNT] = {
 	[TABLE_ALERT] = "idem_alert",
+	[TABLE_BINDING] = "idem_binding",
 	[TABLE_FAST] = "idem_fast",
 	[TABLE_POLICY] = "idem_policy",
 	[TABLE_POLICY_VERSION] = "idem_policy_version",

@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "acquire.h"
+#include "binding.h"
 #include "stat.h"
 
 PG_FUNCTION_INFO_V1(idem_execute);
@@ -122,7 +123,7 @@ idem_execute(PG_FUNCTION_ARGS)
 
 	policy_begin();
 	stat_begin(STAT_EXECUTE);
-	request.subject = args_label(fcinfo, 0, "subject");
+	request.subject = binding_subject(fcinfo, 0);
 	request.scope = args_label(fcinfo, 1, "scope");
 	stat_scope(request.scope);
 	request.params = args_params(fcinfo, 2);

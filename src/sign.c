@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "args.h"
+#include "binding.h"
 #include "canonical.h"
 #include "fingerprint.h"
 #include "key.h"
@@ -54,7 +55,7 @@ idem_sign(PG_FUNCTION_ARGS)
 	Fingerprint fingerprint;
 
 	policy_begin();
-	subject = args_label(fcinfo, 0, "subject");
+	subject = binding_subject(fcinfo, 0);
 	scope = args_label(fcinfo, 1, "scope");
 	params = args_params(fcinfo, 2);
 	policy = policy_of(scope.data, scope.length);
@@ -182,7 +183,7 @@ idem_key(PG_FUNCTION_ARGS)
 	Jsonb	   *params;
 
 	policy_begin();
-	subject = args_label(fcinfo, 0, "subject");
+	subject = binding_subject(fcinfo, 0);
 	scope = args_label(fcinfo, 1, "scope");
 	params = args_params(fcinfo, 2);
 	content = args_optional_label(fcinfo, 3, "client_key");

@@ -12,6 +12,7 @@
 
 #include "acquire.h"
 #include "alert.h"
+#include "binding.h"
 #include "policy.h"
 #include "stat.h"
 #include "status.h"
@@ -219,7 +220,7 @@ idem_status(PG_FUNCTION_ARGS)
 	policy_begin();
 	stat_begin(STAT_STATUS);
 	token = args_text(fcinfo, 0);
-	subject = args_label(fcinfo, 1, "subject");
+	subject = binding_subject(fcinfo, 1);
 	wait = args_interval(fcinfo, 2, "wait", true);
 	answer_init(&answer, OUTCOME_INVALID, none, subject);
 	if (!fingerprint_read(token, &fingerprint))
@@ -256,7 +257,7 @@ idem_status_key(PG_FUNCTION_ARGS)
 	policy_begin();
 	stat_begin(STAT_STATUS);
 	key = args_uuid(fcinfo, 0, "key");
-	subject = args_label(fcinfo, 1, "subject");
+	subject = binding_subject(fcinfo, 1);
 	wait = args_interval(fcinfo, 2, "wait", true);
 	look_up_for(key, none, subject, DT_NOEND, wait, &answer);
 	PG_RETURN_DATUM(finish(&answer));

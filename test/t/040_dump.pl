@@ -69,7 +69,7 @@ sub furnish
 		DROP FUNCTION public.play(text, text);
 		GRANT USAGE ON SCHEMA $i TO agent, bystander;
 		GRANT SELECT ON public.token TO agent;
-		SELECT idem_grant('agent', 'caller')});
+		SELECT idem_grant('agent', 'caller', subject_setting => 'app.subject')});
 	return;
 }
 
@@ -86,6 +86,7 @@ sub content
 			FROM idem_policy_version ORDER BY scope, version;
 		SELECT * FROM idem_record ORDER BY key;
 		SELECT * FROM idem_alert ORDER BY key, kind;
+		SELECT * FROM idem_binding;
 		SELECT t.name, s.* FROM public.token AS t, LATERAL idem_status_key(t.key, 'alice') AS s ORDER BY 1;
 		SELECT e.extname, n.nspname, e.extconfig IS NOT NULL, r.rolname FROM pg_extension AS e
 			JOIN pg_namespace AS n ON n.oid = extnamespace JOIN pg_roles AS r ON r.oid = extowner
@@ -126,9 +127,11 @@ sub check_restored
 			SET search_path = $i;
 			SELECT outcome FROM idem_acquire((SELECT token FROM public.token WHERE name = 'done'), 'alice', 'charge', '{"amount": 999}')}),
 		'PARAM_MISMATCH', "$name: other parameters are refused");
-	is(as('agent', $db, qq{SET search_path = $i; SELECT outcome FROM idem_acquire((SELECT token FROM public.token WHERE name = 'done'), 'alice', 'charge', $order)}),
+	is(as('agent', $db, qq{SET search_path = $i; SET app.subject = 'alice'; SELECT outcome FROM idem_acquire((SELECT token FROM public.token WHERE name = 'done'), 'alice', 'charge', $order)}),
 		'DONE', "$name: who was let in still is");
-	my ($rc, $out, $err) = $node->psql($db, "SELECT $i.idem_sign('alice', 'charge', $order)", extra_params => [ '-U', 'agent' ]);
+	my ($rc, $out, $err) = $node->psql($db, "SELECT $i.idem_status('x', 'alice')", extra_params => [ '-U', 'agent' ]);
+	like($err, qr/may not act for this subject/, "$name: bound to the same subject");
+	($rc, $out, $err) = $node->psql($db, "SELECT $i.idem_sign('alice', 'charge', $order)", extra_params => [ '-U', 'agent' ]);
 	like($err, qr/permission denied/, "$name: and to no more than before");
 	($rc, $out, $err) = $node->psql($db, "SET search_path = $i; SELECT outcome FROM idem_acquire('x', 'alice', 'charge', $order)", extra_params => [ '-U', 'bystander' ]);
 	like($err, qr/permission denied/, "$name: nor is it open to others");

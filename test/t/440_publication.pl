@@ -74,6 +74,7 @@ subtest 'with it, the copy goes through and a switch-over repeats nothing (P1, P
 		DELETE FROM idem_secret;
 		DELETE FROM idem_alert;
 		DELETE FROM idem_guidance;
+		DELETE FROM idem_binding;
 		COMMIT});
 	value($new, "CREATE SUBSCRIPTION new CONNECTION '" . $old->connstr . " dbname=postgres' PUBLICATION everything");
 	ready($new, 'new');
