@@ -29,3 +29,20 @@ PROVE_FLAGS = -I $(CURDIR)/test/lib
 
 # every object depends on every header: the tree is small, and a stale object is a silent fault
 $(OBJS): $(wildcard src/*.h)
+
+# ---------------------------------------------------------------------------------------------------------
+# Releases
+# ---------------------------------------------------------------------------------------------------------
+
+VERSION := $(shell sed -n 's/^   "version": "\(.*\)",$$/\1/p' $(srcdir)/META.json)
+
+# idem-VERSION.zip, as PGXN takes it, and the same as a tar.gz: what is committed, without what only the clone needs
+.PHONY: dist checkver
+dist: checkver
+	for form in zip tar.gz; do \
+		git -C $(srcdir) archive --format=$$form --prefix=idem-$(VERSION)/ -o $(CURDIR)/idem-$(VERSION).$$form HEAD || exit; \
+	done
+
+# every place that names the version names the same one
+checkver:
+	$(srcdir)/test/release/checkver
