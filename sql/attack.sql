@@ -295,6 +295,37 @@ SELECT t.s, altered(VARIADIC t.s) FROM (VALUES
 	(ARRAY['ALTER TABLE public.idem_secret FORCE ROW LEVEL SECURITY']),
 	(ARRAY['ALTER TABLE public.idem_record SET UNLOGGED']),
 	(ARRAY['CREATE TABLE child () INHERITS (public.idem_record)'])) AS t (s);
+-- B11: rows that were changed behind our back, constraints and all: an error, never a grant
+CREATE FUNCTION tampered(VARIADIC statements text[]) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	statement text;
+	said text;
+	claim idem_claim;
+BEGIN
+	claim := idem_acquire_direct('alice', 'attack tampered', '1');
+	PERFORM idem_commit(claim.key, claim.owner, '1');
+	FOREACH statement IN ARRAY statements LOOP
+		EXECUTE statement;
+	END LOOP;
+	SELECT outcome INTO said FROM idem_acquire_direct('alice', 'attack tampered', '1');
+	RAISE EXCEPTION '%', said USING ERRCODE = 'ZZ000';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ' ' || SQLERRM;
+END
+$$;
+SELECT t.s, tampered(VARIADIC t.s) FROM (VALUES
+	(ARRAY['ALTER TABLE public.idem_record DROP CONSTRAINT idem_record_state', 'UPDATE public.idem_record SET state = ''X'' WHERE scope = ''attack tampered''']),
+	(ARRAY['ALTER TABLE public.idem_record DROP CONSTRAINT idem_record_state', 'UPDATE public.idem_record SET state = ''d'' WHERE scope = ''attack tampered''']),
+	(ARRAY['ALTER TABLE public.idem_record DROP CONSTRAINT idem_record_hashes', 'UPDATE public.idem_record SET param_hash = '''' WHERE scope = ''attack tampered''']),
+	(ARRAY['ALTER TABLE public.idem_record DROP CONSTRAINT idem_record_hashes', 'UPDATE public.idem_record SET owner_hash = ''\x00'' WHERE scope = ''attack tampered''']),
+	(ARRAY['ALTER TABLE public.idem_record DROP CONSTRAINT idem_record_downstream', 'UPDATE public.idem_record SET downstream = ''X'' WHERE scope = ''attack tampered'''])) AS t (s);
+-- what lists the claims in flight wants its index, and says so
+BEGIN;
+DROP INDEX public.idem_record_retained_until;
+\set VERBOSITY default
+SELECT count(*) FROM idem_uncommitted();
+ROLLBACK;
+\set VERBOSITY terse
 SELECT raised('DROP TABLE public.idem_fast'), raised('DROP FUNCTION public.idem_commit'), raised('DROP TYPE public.idem_ack');
 SELECT outcome FROM idem_acquire(idem_sign('alice', 'attack altered', '1'), 'alice', 'attack altered', '1');
 
@@ -327,7 +358,7 @@ DROP TABLE forged;
 SELECT outcome FROM unnest(ARRAY[repeat('A', 10000000), repeat('(', 1000000), repeat('.', 1000000), repeat(' ', 1000000), E'\u0001', '%s%n', '''; DROP TABLE x; --']) AS token, idem_acquire(token, 'alice', 'attack', '1');
 SELECT argument, raised(format('SELECT idem_acquire_direct(%s)', argument)) FROM (VALUES
 	($$repeat('x', 10000000), 's', '1'$$), ($$'x', repeat('x', 10000000), '1'$$), ($$'x', 's', '1', repeat('x', 10000000)$$), ($$'x', 's', '1', holder => repeat('x', 300)$$), ($$'x', 's', '1', trace_id => repeat('x', 300)$$),
-	($$'x', 's', '1', wait => '-1 s'$$), ($$'x', 's', '1', wait => '178000000 years'$$), ($$'x', 's', '1', wait => NULL$$), ($$'x', 's', NULL$$), ($$NULL, 's', '1'$$), ($$'x', '', '1'$$)) AS t (argument);
+	($$'x', 's', '1', wait => '-1 s'$$), ($$'x', 's', '1', wait => '178000000 years'$$), ($$'x', 's', '1', wait => '-178000000 years'$$), ($$'x', 's', '1', wait => NULL$$), ($$'x', 's', NULL$$), ($$NULL, 's', '1'$$), ($$'x', '', '1'$$)) AS t (argument);
 SELECT raised($$SELECT idem_list_version(array_agg('/' || g), NULL) FROM generate_series(1, 100000) AS g$$), raised($$SELECT idem_list_version(ARRAY['/' || repeat('a/', 1000000)], NULL)$$),
 	raised($$SELECT idem_import_secret(decode(repeat('00', 1000000), 'hex'))$$), raised($$SELECT idem_grant('-', 'caller')$$), raised($$SELECT idem_grant(0::oid::regrole, 'caller')$$),
 	raised($$SELECT idem_grant('regress_idem_caller', repeat('x', 1000000))$$), raised($$SELECT idem_purge(-1)$$), raised($$SELECT idem_renew(gen_random_uuid(), gen_random_uuid(), '1000 years')$$);

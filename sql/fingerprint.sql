@@ -233,6 +233,10 @@ SELECT name, verdict(forge(payload)) FROM (VALUES
 SELECT bytes, verdict(forge(overlay(convert_to(altered('alice', 'a@e'), 'UTF8') PLACING bytes FROM position('@' IN altered('alice', 'a@e')) FOR 1)))
 FROM unnest(ARRAY['\x62', '\x00', '\x01', '\x1f', '\x0a', '\x7f', '\xc3', '\xa9', '\xc3a9', '\xc080', '\xeda080', '\xf09f9882', '\xf4908080', '\xff']::bytea[]) bytes;
 
+-- cut off anywhere, in the middle of an escape too
+SELECT verdict(forge(left(payload, cut))) AS verdict, count(*)
+FROM (SELECT altered('alice', 'a\n\u00e9\ud83d\ude02"') AS payload) p, generate_series(0, length(payload) - 1) cut GROUP BY 1;
+
 -- the key: one spelling of a UUID of version 7
 SELECT n, verdict(forge(altered('"0192f0c1-7e3a-7c11-8a5b-0d5c2f6e9a01"', n))) FROM unnest(ARRAY[
 	'"0192f0c1-7e3a-7c11-8a5b-0d5c2f6e9a01"', '"0192f0c1-7e3a-7c11-ba5b-0d5c2f6e9a01"', '"\u00300192f0c-7e3a-7c11-8a5b-0d5c2f6e9a01"',
@@ -296,6 +300,11 @@ FROM regexp_split_to_table('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 	 (VALUES ('al'), ('ali'), ('alic')) u (u),
 	 LATERAL (SELECT b64(convert_to(altered('alice', u), 'UTF8')) AS text) t, LATERAL (SELECT left(text, -1) || digit AS spelling) s
 GROUP BY 1, 2 ORDER BY 1, 2;
+-- a digit that is left over stands for no byte
+SELECT verdict(spelling || '.' || b64(mac(spelling))) AS verdict, count(*)
+FROM (VALUES ('al'), ('ali'), ('alic')) u (u),
+	 LATERAL (SELECT b64(convert_to(altered('alice', u), 'UTF8')) AS text) t, LATERAL (SELECT text || repeat('A', 5 - length(text) % 4) AS spelling) s
+GROUP BY 1;
 
 -- as models copy: white space, quotes, backticks, one full stop at the end of the sentence
 SELECT name, verdict(before || forge(altered('alice', 'alice')) || after) FROM (VALUES
