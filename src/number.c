@@ -39,7 +39,7 @@ write_digits(char *digits, const unsigned char *words, int count)
 
 	for (int i = 0; i < count; i++)
 	{
-		int			word = wire_word(words + 2 * i);
+		int			word = wire_word(words + 2 * (size_t) i);
 		int			unit = 1000;
 
 		if (i == 0)

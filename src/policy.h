@@ -72,7 +72,7 @@ extern int	policy_replaced(const char *scope, size_t scope_length, TimestampTz n
 							const ReplacedVersion **versions);
 
 /* The secrets that verify at a time; the array lives in the cache. Returns their number. */
-extern int	policy_secrets(TimestampTz now, const SecretBytes **secrets);
+extern int	policy_secrets(TimestampTz now, const SecretBytes **verifying);
 
 /* The secret that signs; raises 55000 where there is none. */
 extern const SecretBytes *policy_signing_secret(void);

@@ -48,7 +48,7 @@ typedef struct OpenClaim
 #define SH_ELEMENT_TYPE OpenClaim
 #define SH_KEY_TYPE pg_uuid_t
 #define SH_KEY key
-#define SH_HASH_KEY(table, key) hash_bytes(key.data, UUID_LEN)
+#define SH_HASH_KEY(table, key) hash_bytes((key).data, UUID_LEN)
 #define SH_EQUAL(table, a, b) (memcmp(&(a), &(b), UUID_LEN) == 0)
 #define SH_SCOPE static inline
 #define SH_DECLARE
@@ -164,8 +164,12 @@ undo_changes(SubTransactionId subid)
 	while (nchanges > 0 && changes[nchanges - 1].by >= subid)
 	{
 		Change	   *change = &changes[--nchanges];
+		OpenClaim  *claim = open_claims_lookup(claims, change->key);
 
-		open_claims_lookup(claims, change->key)->spot = change->before;
+		/* nothing is ever taken out of the table, and an abort must not stumble */
+		Assert(claim != NULL);
+		if (claim != NULL)
+			claim->spot = change->before;
 	}
 }
 
