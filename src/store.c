@@ -18,6 +18,7 @@
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation_d.h"
+#include "catalog/pg_publication.h"
 #include "storage/lmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
@@ -60,9 +61,22 @@ has_more_checks(Relation rel, const Layout *layout)
 	return constraints != NULL && constraints->num_check > layout->nchecks;
 }
 
+/* Can every publication of the table carry an update, by its columns, its row filter and the replica identity? */
+static bool
+publishes_updates(Relation rel)
+{
+	PublicationDesc published;
+
+	RelationBuildPublicationDesc(rel, &published);
+	return published.cols_valid_for_update && published.rf_valid_for_update &&
+		(!published.pubactions.pubupdate || rel->rd_rel->relreplident == REPLICA_IDENTITY_FULL ||
+		 OidIsValid(RelationGetReplicaIndex(rel)));
+}
+
 /*
- * Refuse a table that would want more than this module does, or that has not the columns it knows.  Of alerts
- * nobody may notice: false, and they go without their row.
+ * Refuse a table that would want more than this module does, that has not the columns it knows, or whose subscribers
+ * would lose its updates, which the executor refuses as well.  Of alerts nobody may notice: false, and they go
+ * without their row.
  */
 static bool
 check_table(Store *store)
@@ -72,7 +86,7 @@ check_table(Store *store)
 		layout_holds(layout_of(store->table), RelationGetDescr(rel));
 
 	if (store->table == TABLE_ALERT)
-		return holds;
+		return holds && publishes_updates(rel);
 	if (!holds)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -88,6 +102,8 @@ check_table(Store *store)
 		refuse_additions(rel, "triggers, foreign keys or rules");
 	if (has_more_checks(rel, layout_of(store->table)))
 		refuse_additions(rel, "check constraints that it did not come with");
+	if (store->lock >= RowExclusiveLock && !publishes_updates(rel))
+		CheckCmdReplicaIdentity(rel, CMD_UPDATE);
 	return true;
 }
 
