@@ -244,8 +244,8 @@ SELECT outcome, result FROM idem_execute('rewrites', 'attack run', '1', 'rewrite
 SELECT raised($$SELECT idem_execute('cancels', 'attack run', '1', 'cancels(jsonb)')$$);
 \set VERBOSITY terse
 SELECT outcome FROM idem_execute('cancels', 'attack run', '1', 'cancels(jsonb)');
-SELECT fn, run(fn) FROM unnest(ARRAY['jsonb_strip_nulls(jsonb)', 'jsonb_pretty(jsonb)', 'to_jsonb(anyelement)', 'jsonb_agg(anyelement)', 'jsonb_array_elements(jsonb)', 'idem_policy_stale()', 'pg_read_file(text)']) AS fn
-	WHERE fn <> 'jsonb_strip_nulls(jsonb)' OR current_setting('server_version_num')::int < 180000;
+CREATE FUNCTION built_in(jsonb) RETURNS jsonb LANGUAGE internal STRICT IMMUTABLE AS 'byteasend';
+SELECT fn, run(fn) FROM unnest(ARRAY['built_in(jsonb)', 'jsonb_pretty(jsonb)', 'to_jsonb(anyelement)', 'jsonb_agg(anyelement)', 'jsonb_array_elements(jsonb)', 'idem_policy_stale()', 'pg_read_file(text)']) AS fn;
 SELECT oid, raised(format('SELECT idem_execute(''x'', ''attack run'', ''1'', %s::oid::regprocedure)', oid)) FROM unnest(ARRAY[0, 4294967295]) AS oid;
 -- what the caller may not call stays so, whoever owns idem_execute
 REVOKE ALL ON FUNCTION owners FROM PUBLIC;

@@ -136,11 +136,13 @@ SELECT tell(c) FROM idem_execute('alice', 'charge', '{"x": "fails"}', 'charge(js
 -- P3: results of every kind -------------------------------------------------------------------------------------------
 CREATE FUNCTION sql_null(jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT NULL::jsonb $$;
 CREATE FUNCTION json_null(jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT 'null'::jsonb $$;
+-- a built-in: a copy of any value of variable length, in all versions
+CREATE FUNCTION built_in(jsonb) RETURNS jsonb LANGUAGE internal STRICT IMMUTABLE AS 'byteasend';
 CREATE FUNCTION strictly(params jsonb) RETURNS jsonb LANGUAGE plpgsql STRICT AS $$ BEGIN RETURN params; END $$;
 CREATE FUNCTION stable_one(params jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN params; END $$;
 CREATE FUNCTION huge(params jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(string_agg(md5(n::text), '')) FROM generate_series(1, 20000) AS n $$;
 SELECT f, tell(c) AS first, c.result IS NULL AS is_null, tell(d) AS again, d.result IS NULL AS is_null
-	FROM unnest('{sql_null,json_null,strictly,stable_one,jsonb_strip_nulls}'::text[]) AS f,
+	FROM unnest('{sql_null,json_null,strictly,stable_one,built_in}'::text[]) AS f,
 		LATERAL idem_execute('alice', 'kinds', to_jsonb(f), (f || '(jsonb)')::regprocedure) AS c,
 		LATERAL idem_execute('alice', 'kinds', to_jsonb(f), CASE c.outcome WHEN 'DONE' THEN (f || '(jsonb)')::regprocedure END) AS d;
 SELECT c.outcome, c.replayed, length(c.result ->> 0), c.result = d.result AS same, d.replayed
