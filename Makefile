@@ -6,6 +6,8 @@ PG_CONFIG ?= pg_config
 MODULE_big = idem
 EXTENSION = idem
 DATA = $(sort $(wildcard sql/idem--*.sql))
+# the library that pgcrypto, which idem requires, hashes with
+SHLIB_LINK = $(filter -lcrypto, $(LIBS))
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
 # PostgreSQL's headers, being system headers here, warn of nothing: what a compiler says is about our own code
 PG_CPPFLAGS = -I$(srcdir)/src -isystem $(shell $(PG_CONFIG) --includedir-server)

@@ -14,8 +14,6 @@
  */
 #include "compat.h"
 
-#include "common/cryptohash.h"
-#include "common/sha2.h"
 #include "miscadmin.h"
 
 #include "material.h"
@@ -451,18 +449,4 @@ canonical_hash(Jsonb *params, const MaterialPart *part, uint8 hash[SHA256_LENGTH
 		sha256(bytes.data, bytes.len, hash);
 	pfree(bytes.data);
 	return written;
-}
-
-void
-sha256(const void *bytes, size_t length, uint8 hash[SHA256_LENGTH])
-{
-	pg_cryptohash_ctx *context = pg_cryptohash_create(PG_SHA256);
-
-	StaticAssertStmt(SHA256_LENGTH == PG_SHA256_DIGEST_LENGTH, "SHA-256 has 32 bytes");
-	if (context == NULL ||
-		pg_cryptohash_init(context) < 0 ||
-		pg_cryptohash_update(context, bytes, length) < 0 ||
-		pg_cryptohash_final(context, hash, SHA256_LENGTH) < 0)
-		elog(ERROR, "SHA-256 failed: %s", context ? pg_cryptohash_error(context) : "out of memory");
-	pg_cryptohash_free(context);
 }

@@ -11,7 +11,7 @@
 #include "utils/array.h"
 #include "utils/jsonb.h"
 
-#define SHA256_LENGTH 32
+#include "digest.h"
 
 /* The two pointer lists of a policy, parsed (RFC 6901, '*' standing for every element of an array). */
 typedef struct MaterialPart MaterialPart;
@@ -42,8 +42,5 @@ extern bool canonical_hash(Jsonb *params, const MaterialPart *part, uint8 hash[S
 
 /* Append a string, quotes included, with the escapes of RFC 8785 section 3.2.2.2. */
 extern void canonical_append_string(StringInfo out, const char *string, size_t length);
-
-/* SHA-256 of bytes, by the server's own common/ code. */
-extern void sha256(const void *bytes, size_t length, uint8 hash[SHA256_LENGTH]);
 
 #endif							/* IDEM_CANONICAL_H */

@@ -7,14 +7,13 @@
  */
 #include "compat.h"
 
-#include "common/hmac.h"
 #include "lib/stringinfo.h"
 
 #include "base64url.h"
 #include "fingerprint.h"
 #include "payload.h"
 
-#define MAC_LENGTH 32
+#define MAC_LENGTH SHA256_LENGTH
 #define MAC_TEXT_LENGTH BASE64URL_LENGTH(MAC_LENGTH)
 
 static bool split(const char **token, size_t length, size_t *text_length);
@@ -23,16 +22,12 @@ static void trim(const char **token, size_t *length);
 static bool is_forgiven(char c);
 static bool verify(const char *text, size_t length, const uint8 mac[MAC_LENGTH],
 				   const SecretBytes *secrets, int nsecrets);
-static void compute_mac(pg_hmac_ctx *context, const SecretBytes *secret,
-						const char *text, size_t length, uint8 mac[MAC_LENGTH]);
-static pg_hmac_ctx *open_hmac(void);
 static uint8 difference(const uint8 a[MAC_LENGTH], const uint8 b[MAC_LENGTH]);
 
 char *
 fingerprint_encode(const Fingerprint *fingerprint, const SecretBytes *secret)
 {
 	StringInfoData payload;
-	pg_hmac_ctx *context;
 	uint8		mac[MAC_LENGTH];
 	size_t		text_length;
 	char	   *token;
@@ -55,10 +50,7 @@ fingerprint_encode(const Fingerprint *fingerprint, const SecretBytes *secret)
 	base64url_encode((uint8 *) payload.data, payload.len, token);
 	pfree(payload.data);
 
-	context = open_hmac();
-	compute_mac(context, secret, token, text_length, mac);
-	pg_hmac_free(context);
-
+	hmac_sha256(secret->bytes, secret->length, token, text_length, mac);
 	token[text_length] = '.';
 	base64url_encode(mac, MAC_LENGTH, token + text_length + 1);
 	token[text_length + 1 + MAC_TEXT_LENGTH] = '\0';
@@ -175,7 +167,6 @@ static bool
 verify(const char *text, size_t length, const uint8 mac[MAC_LENGTH],
 	   const SecretBytes *secrets, int nsecrets)
 {
-	pg_hmac_ctx *context = open_hmac();
 	volatile bool matches = false;
 
 	for (int i = 0; i < nsecrets; i++)
@@ -185,40 +176,10 @@ verify(const char *text, size_t length, const uint8 mac[MAC_LENGTH],
 		/* an empty or short secret is one that anybody can guess: the table refuses it, and so do we */
 		if (secrets[i].length < SECRET_MIN_LENGTH || secrets[i].length > SECRET_MAX_LENGTH)
 			continue;
-		compute_mac(context, &secrets[i], text, length, computed);
+		hmac_sha256(secrets[i].bytes, secrets[i].length, text, length, computed);
 		matches |= difference(computed, mac) == 0;
 	}
-	pg_hmac_free(context);
 	return matches;
-}
-
-/*
- * HMAC-SHA256 of a text; the context can be used again afterwards.
- */
-static void
-compute_mac(pg_hmac_ctx *context, const SecretBytes *secret, const char *text, size_t length,
-			uint8 mac[MAC_LENGTH])
-{
-	if (pg_hmac_init(context, secret->bytes, secret->length) < 0 ||
-		pg_hmac_update(context, (const uint8 *) text, length) < 0 ||
-		pg_hmac_final(context, mac, MAC_LENGTH) < 0)
-		elog(ERROR, "could not compute HMAC: %s", pg_hmac_error(context));
-}
-
-/*
- * A context for HMAC-SHA256; an error frees it with the resource owner.
- */
-static pg_hmac_ctx *
-open_hmac(void)
-{
-	pg_hmac_ctx *context = pg_hmac_create(PG_SHA256);
-
-	if (context == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory"),
-				 errdetail("No context for HMAC could be made.")));
-	return context;
 }
 
 /*

@@ -6,7 +6,6 @@
  */
 #include "compat.h"
 
-#include "common/cryptohash.h"
 #include "port/pg_bswap.h"
 #include "utils/timestamp.h"
 
@@ -30,14 +29,29 @@ stamp_version(pg_uuid_t *key, int version)
 	key->data[8] = (key->data[8] & 0x3f) | 0x80;
 }
 
-/* Fill the bytes from place from on with random ones. */
+/*
+ * Fill the bytes from place from on with random ones.  They are drawn for some keys at a time, since a draw of 10
+ * bytes costs as much as one of 500, and as much as hashing a payload; bytes once given out are wiped.
+ */
 static void
 randomize(pg_uuid_t *key, int from)
 {
-	if (!pg_strong_random(key->data + from, UUID_LEN - from))
-		ereport(ERROR,
-				errcode(ERRCODE_INTERNAL_ERROR),
-				errmsg("could not generate random values for a key"));
+	static uint8 pool[32 * UUID_LEN];
+	static size_t left = 0;
+	size_t		wanted = UUID_LEN - from;
+
+	if (left < wanted)
+	{
+		left = 0;
+		if (!pg_strong_random(pool, sizeof(pool)))
+			ereport(ERROR,
+					errcode(ERRCODE_INTERNAL_ERROR),
+					errmsg("could not generate random values for a key"));
+		left = sizeof(pool);
+	}
+	left -= wanted;
+	memcpy(key->data + from, pool + left, wanted);
+	explicit_bzero(pool + left, wanted);
 }
 
 void
@@ -68,19 +82,15 @@ key_is_v7(const pg_uuid_t *key)
 static void
 hash_parts(const Part *parts, int count, uint8 hash[SHA256_LENGTH])
 {
-	pg_cryptohash_ctx *context = pg_cryptohash_create(PG_SHA256);
-	bool		ok = context != NULL && pg_cryptohash_init(context) >= 0;
-
-	for (int i = 0; ok && i < count; i++)
+	digest_begin();
+	for (int i = 0; i < count; i++)
 	{
 		uint32		length = pg_hton32((uint32) parts[i].length);
 
-		ok = pg_cryptohash_update(context, (const uint8 *) &length, sizeof(length)) >= 0 &&
-			pg_cryptohash_update(context, parts[i].data, parts[i].length) >= 0;
+		digest_add(&length, sizeof(length));
+		digest_add(parts[i].data, parts[i].length);
 	}
-	if (!ok || pg_cryptohash_final(context, hash, SHA256_LENGTH) < 0)
-		elog(ERROR, "SHA-256 failed: %s", context ? pg_cryptohash_error(context) : "out of memory");
-	pg_cryptohash_free(context);
+	digest_end(hash);
 }
 
 /* name_parts makes the version-8 UUID that a list of parts has. */

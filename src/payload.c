@@ -8,6 +8,7 @@
 #include "compat.h"
 
 #include "mb/pg_wchar.h"
+#include "utils/builtins.h"
 
 #include "args.h"
 #include "base64url.h"
@@ -61,24 +62,56 @@ static const Member members[] = {
 	{"r", read_repeat, false},
 };
 
+/*
+ * Append a UUID as text.  By hand, like the numbers below: printf's way took as long as the hash of the payload.
+ */
+static void
+append_uuid(StringInfo out, const pg_uuid_t *uuid)
+{
+	static const char hex[] = "0123456789abcdef";
+	char		text[UUID_TEXT_LENGTH];
+	char	   *at = text;
+
+	for (int i = 0; i < UUID_LEN; i++)
+	{
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*at++ = '-';
+		*at++ = hex[uuid->data[i] >> 4];
+		*at++ = hex[uuid->data[i] & 0x0f];
+	}
+	appendBinaryStringInfo(out, text, UUID_TEXT_LENGTH);
+}
+
+static void
+append_integer(StringInfo out, int64 value)
+{
+	char		text[MAXINT8LEN + 1];
+
+	appendBinaryStringInfo(out, text, pg_lltoa(value, text));
+}
+
 void
 payload_append(StringInfo out, const Fingerprint *fingerprint)
 {
-	const uint8 *n = fingerprint->nonce.data;
 	char		hash[HASH_TEXT_LENGTH];
 
-	appendStringInfo(out, "{\"n\":\"%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\"",
-					 n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7],
-					 n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15]);
-	appendStringInfo(out, ",\"exp\":" INT64_FORMAT, fingerprint->expires);
+	appendStringInfoString(out, "{\"n\":\"");
+	append_uuid(out, &fingerprint->nonce);
+	appendStringInfoString(out, "\",\"exp\":");
+	append_integer(out, fingerprint->expires);
 	appendStringInfoString(out, ",\"u\":");
 	canonical_append_string(out, fingerprint->subject, fingerprint->subject_length);
 	appendStringInfoString(out, ",\"s\":");
 	canonical_append_string(out, fingerprint->scope, fingerprint->scope_length);
 	base64url_encode(fingerprint->param_hash, SHA256_LENGTH, hash);
-	appendStringInfo(out, ",\"p\":\"%.*s\"", (int) HASH_TEXT_LENGTH, hash);
+	appendStringInfoString(out, ",\"p\":\"");
+	appendBinaryStringInfo(out, hash, HASH_TEXT_LENGTH);
+	appendStringInfoChar(out, '"');
 	if (fingerprint->version != 0)
-		appendStringInfo(out, ",\"v\":%d", fingerprint->version);
+	{
+		appendStringInfoString(out, ",\"v\":");
+		append_integer(out, fingerprint->version);
+	}
 	if (fingerprint->confirmed_repeat)
 		appendStringInfoString(out, ",\"r\":true");
 	appendStringInfoChar(out, '}');
@@ -279,19 +312,25 @@ read_string(Scanner *scanner, char *out, size_t max, size_t *length)
 		return false;
 	while (scanner->at < scanner->end)
 	{
+		unsigned char c = (unsigned char) *scanner->at++;
 		unsigned char bytes[MAX_MULTIBYTE_CHAR_LEN + 1];
-		size_t		count = 1;
+		size_t		count;
 
-		bytes[0] = (unsigned char) *scanner->at++;
-		if (bytes[0] == '"')
+		if (c == '"')
 		{
 			out[*length] = '\0';
 			return true;
 		}
-		if (bytes[0] < 0x20)
+		if (c < 0x20)
 			return false;
-		if (bytes[0] == '\\')
-			count = read_escape(scanner, bytes);
+		if (c != '\\')
+		{
+			if (*length == max)
+				return false;
+			out[(*length)++] = (char) c;
+			continue;
+		}
+		count = read_escape(scanner, bytes);
 		if (count == 0 || count > max - *length)
 			return false;
 		memcpy(out + *length, bytes, count);
