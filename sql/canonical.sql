@@ -165,6 +165,9 @@ SELECT pg_temp.canonical(params) = E'{"a weird":4,"is":3,"it is":1,"that":2,"z":
 	pg_temp.hash(params) = 'a63c1d6b89e9a8341a5873de7f9391d8c7316650cdfd750d6ac8305854e7a078' AS hash
 FROM (SELECT '{"it is":1,"that":2,"is":3,"a weird":4,"\u00e9":5,"z":6}'::jsonb AS params) AS p;
 
+-- P3: every control character below a blank is escaped, five of them by a letter, and nothing else of ASCII but two.
+SELECT string_agg(pg_temp.canonical(to_jsonb(chr(c))), ' ' ORDER BY c) AS escaped FROM generate_series(1, 127) AS c WHERE pg_temp.canonical(to_jsonb(chr(c))) <> '"' || chr(c) || '"';
+
 -- P3 (D04): beyond U+FFFF the order is that of surrogates: before U+E000 to U+FFFF, though its UTF-8 is after.
 SELECT n, upper(encode(convert_to(trim('"' FROM quoted), 'UTF8'), 'hex')) AS utf8
 FROM regexp_split_to_table(trim('{}' FROM pg_temp.canonical(

@@ -154,6 +154,8 @@ SELECT c.outcome FROM fresh('gd.pay', '{"x": "rolled back"}') AS c;
 -- the guard row is no operation ---------------------------------------------------------------------------------------
 SELECT DISTINCT tell(s) FROM idem_record AS r, LATERAL idem_status_key(r.key, r.subject) AS s WHERE r.operation IS NOT NULL AND r.scope LIKE 'gd.%';
 SELECT count(*) FROM idem_audit AS a JOIN idem_record AS r USING (key) WHERE r.operation IS NOT NULL;
+-- it is kept as long as it guards
+SELECT DISTINCT retained_until - finished_at AS kept, state FROM idem_record WHERE operation IS NOT NULL AND scope LIKE 'gd.%';
 SELECT count(*) FROM idem_in_flight AS a JOIN idem_record AS r USING (key) WHERE r.operation IS NOT NULL;
 SELECT count(*) FROM idem_stuck AS a JOIN idem_record AS r USING (key) WHERE r.operation IS NOT NULL;
 BEGIN;
