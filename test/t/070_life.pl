@@ -303,12 +303,16 @@ sub history
 	my @history = map { my $door = $_; map { { n => 0, door => $door, what => $_ } } qw(fails run run tampered status) } 0 .. 2;
 	push @history, { n => int rand 4, door => int rand 3, what => (qw(run run fails status tampered reconciled))[ int rand 6 ] }
 	  foreach 1 .. $steps;
-	# an attempt given up after its transaction stays on record, where a verdict finds it: that is no difference of verdicts
-	my %given_up;
+	# an attempt given up after its transaction stays on record until another finishes: there a verdict finds it, and a
+	# client's key with other parameters is told so, which is no difference of verdicts
+	my %stage;
 	return grep {
 		my $operation = "$_->{n} $_->{door}";
-		$given_up{$operation} = 1 if $_->{what} eq 'fails';
-		!($_->{what} eq 'reconciled' && $given_up{$operation})
+		my $kept = ($stage{$operation} // '') ne 'given up'
+		  || $_->{what} ne 'reconciled' && !($_->{what} eq 'tampered' && $_->{door} == 1);
+		$stage{$operation} //= 'given up' if $_->{what} eq 'fails';
+		$stage{$operation} = 'finished' if $_->{what} eq 'run';
+		$kept
 	} @history;
 }
 
