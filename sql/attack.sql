@@ -298,7 +298,8 @@ SELECT t.s, altered(VARIADIC t.s) FROM (VALUES
 	(ARRAY['ALTER TABLE public.idem_record ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY']),
 	(ARRAY['ALTER TABLE public.idem_secret FORCE ROW LEVEL SECURITY']),
 	(ARRAY['ALTER TABLE public.idem_record SET UNLOGGED']),
-	(ARRAY['CREATE TABLE child () INHERITS (public.idem_record)'])) AS t (s);
+	(ARRAY['CREATE TABLE child () INHERITS (public.idem_record)']),
+	(ARRAY['CREATE MATERIALIZED VIEW idem_record AS SELECT 1 AS key', 'ALTER MATERIALIZED VIEW idem_record DEPENDS ON EXTENSION idem'])) AS t (s);
 -- B11: rows that were changed behind our back, constraints and all: an error, never a grant
 CREATE FUNCTION tampered(VARIADIC statements text[]) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

@@ -9,7 +9,8 @@ use IdemTest;
 
 my $seconds = $ENV{IDEM_MIX_SECONDS} // 10;
 my $node = idem_node('stat',
-	shared_preload_libraries => 'idem',
+	# behind a library that asks for shared memory as well
+	shared_preload_libraries => 'pg_stat_statements,idem',
 	'idem.stat_max' => 12,
 	'idem.fast_path' => 'on',
 	max_connections => 40,
