@@ -373,8 +373,9 @@ connect_worker(Worker *worker)
 		fatal("%s", PQerrorMessage(worker->db));
 	if (!mode->uses_redis)
 	{
-		prepare(worker->db, "execute",
-				"SELECT * FROM idem_execute($2, $3, $4::jsonb, 'bench_effect(jsonb)', fingerprint => $1)");
+		if (file_token_count == 0)
+			prepare(worker->db, "execute",
+					"SELECT * FROM idem_execute($2, $3, $4::jsonb, 'bench_effect(jsonb)', fingerprint => $1)");
 		prepare(worker->db, "replay", "SELECT * FROM idem_acquire($1, $2, $3, $4::jsonb)");
 		return;
 	}

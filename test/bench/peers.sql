@@ -9,12 +9,14 @@
 CREATE TABLE peer_secret (secret bytea NOT NULL);
 INSERT INTO peer_secret VALUES (gen_random_bytes(32));
 
+CREATE TYPE peer_state AS ENUM ('IN_FLIGHT', 'DONE', 'FAILED', 'RELEASED');
+
 CREATE TABLE peer_operation (
 	key            uuid PRIMARY KEY,
 	scope          text NOT NULL,
 	subject        text NOT NULL,
 	param_hash     bytea NOT NULL,
-	state          text NOT NULL CHECK (state IN ('IN_FLIGHT', 'DONE', 'FAILED', 'RELEASED')),
+	state          peer_state NOT NULL,
 	attempt        int NOT NULL,
 	owner_hash     bytea NOT NULL,
 	acquired_at    timestamptz NOT NULL,
@@ -85,7 +87,7 @@ BEGIN
 			answer.outcome := 'ACQUIRED';
 			EXIT;
 		ELSIF FOUND THEN
-			answer.outcome := CASE WHEN op.state = 'IN_FLIGHT' AND op.lease_until <= clock_timestamp() THEN 'RECONCILE' ELSE op.state END;
+			answer.outcome := CASE WHEN op.state = 'IN_FLIGHT' AND op.lease_until <= clock_timestamp() THEN 'RECONCILE' ELSE op.state::text END;
 			EXIT;
 		ELSIF to_timestamp((said->>'exp')::int8) <= clock_timestamp() THEN
 			answer.outcome := 'EXPIRED';
