@@ -274,6 +274,11 @@ FROM unnest(ARRAY[
 	'"r":true', '"r":false', '"r":null', '"r":1', '"r":"true"', '"r":True', '"r":truex', '"r":tru', '"r"', '"v":3,"r":true', '"r" : true , "v" : 3'
 ]) member, LATERAL (SELECT forge(altered('}', ',' || member || '}')) AS token) t, idem_inspect(token);
 
+-- P7: lists that this database never had are not taken for "everything", though the hash would be right
+SELECT (SELECT outcome FROM idem_acquire(token, 'alice', 'charge', '{"amount":199,"currency":"USD","payee":"acct_42"}')) AS acquire,
+	   (SELECT outcome FROM idem_status(token, 'alice')) AS status
+FROM (SELECT forge(altered('}', ',"v":1234567}')) AS token) t;
+
 
 -- One spelling, and what is forgiven at the ends -----------------------------------------------------------
 

@@ -154,6 +154,11 @@ SELECT c.outcome FROM fresh('gd.pay', '{"x": "rolled back"}') AS c;
 -- the guard row is no operation ---------------------------------------------------------------------------------------
 SELECT DISTINCT tell(s) FROM idem_record AS r, LATERAL idem_status_key(r.key, r.subject) AS s WHERE r.operation IS NOT NULL AND r.scope LIKE 'gd.%';
 SELECT count(*) FROM idem_audit AS a JOIN idem_record AS r USING (key) WHERE r.operation IS NOT NULL;
+SELECT DISTINCT idem_commit(key, gen_random_uuid(), '1') AS commit, idem_reconcile(key, 'FAILED', 'note', force => true) AS verdict FROM idem_record WHERE operation IS NOT NULL AND scope LIKE 'gd.%';
+BEGIN;
+SELECT c.outcome, c.owner AS o FROM fresh('gd.pay', '{"x": "open"}') AS c \gset
+SELECT :'outcome' AS outcome, idem_commit(key, :'o', '1') AS commit, idem_fail(key, :'o', '1') AS fail, idem_release(key, :'o') AS release FROM idem_fast WHERE operation IS NOT NULL;
+ROLLBACK;
 -- it is kept as long as it guards
 SELECT DISTINCT retained_until - finished_at AS kept, state FROM idem_record WHERE operation IS NOT NULL AND scope LIKE 'gd.%';
 SELECT count(*) FROM idem_in_flight AS a JOIN idem_record AS r USING (key) WHERE r.operation IS NOT NULL;
@@ -163,6 +168,13 @@ SELECT c.outcome FROM fresh('gd.pay', '{"x": "views"}') AS c;
 SELECT count(*) FROM idem_in_flight WHERE scope = 'gd.pay' AND xid IS NOT NULL;
 SELECT DISTINCT tell(s) FROM idem_fast AS r, LATERAL idem_status_key(r.key, r.subject) AS s WHERE r.operation IS NOT NULL;
 COMMIT;
+
+-- an equal operation by the other door, from before the scope had a guard ---------------------------------------------
+INSERT INTO idem_policy (scope) VALUES ('gd.late');
+SELECT c.key AS k, idem_commit(c.key, c.owner, '"direct"') FROM idem_acquire_direct('alice', 'gd.late', '{"x": 1}') AS c \gset
+UPDATE idem_policy SET repeat_guard = '10 min' WHERE scope = 'gd.late';
+SELECT c.outcome, c.key = :'k' AS named, c.result FROM fresh('gd.late', '{"x": 1}') AS c;
+SELECT c.outcome FROM fresh('gd.late', '{"x": 2}') AS c;
 
 -- purge --------------------------------------------------------------------------------------------------------------
 -- a guard whose time is over stays while its operation is at work, or finished within the guard's time
