@@ -485,7 +485,7 @@ idem_acquire(PG_FUNCTION_ARGS)
 
 	read_arguments(fcinfo, 1, 4, &request);
 	request.function = "idem_acquire()";
-	if (request_by_fingerprint(&request, args_text(fcinfo, 0), &answer))
+	if (request_by_fingerprint(&request, args_token(fcinfo, 0), &answer))
 		acquire(&request, &answer);
 	PG_RETURN_DATUM(finish(&answer));
 }

@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "args.h"
+#include "fingerprint.h"
 
 /* The longest interval that makes sense anywhere, in microseconds: 100 years of 12 months of 30 days */
 #define INTERVAL_MAX (INT64CONST(36000) * USECS_PER_DAY)
@@ -56,6 +57,20 @@ args_text(FunctionCallInfo fcinfo, int n)
 	Span		none = {NULL, 0};
 
 	return PG_ARGISNULL(n) ? none : fetch_text(fcinfo, n);
+}
+
+/*
+ * args_token: argument n, a token; NULL data where it is null or has more than FINGERPRINT_MAX_LENGTH bytes.  Raises
+ * nothing of its own: it comes from a model.
+ */
+Span
+args_token(FunctionCallInfo fcinfo, int n)
+{
+	Span		none = {NULL, 0};
+
+	if (PG_ARGISNULL(n) || toast_raw_datum_size(PG_GETARG_DATUM(n)) - VARHDRSZ > FINGERPRINT_MAX_LENGTH)
+		return none;
+	return fetch_text(fcinfo, n);
 }
 
 /*

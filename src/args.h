@@ -26,8 +26,11 @@ typedef struct Span
 extern Span args_label(FunctionCallInfo fcinfo, int n, const char *name);
 extern Span args_optional_label(FunctionCallInfo fcinfo, int n, const char *name);
 
-/* Text of any length, NULL data for a null argument; nothing is refused (a token comes from a model). */
+/* Text of any length, NULL data for a null argument; nothing is refused. */
 extern Span args_text(FunctionCallInfo fcinfo, int n);
+
+/* A token: the same, and NULL data also for one that is too long to be a fingerprint, which is then not fetched. */
+extern Span args_token(FunctionCallInfo fcinfo, int n);
 
 extern Jsonb *args_params(FunctionCallInfo fcinfo, int n);
 extern Jsonb *args_jsonb(FunctionCallInfo fcinfo, int n, const char *name);

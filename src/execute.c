@@ -138,7 +138,7 @@ idem_execute(PG_FUNCTION_ARGS)
 	else if (client_key.data != NULL)
 		refuse_two_names();
 	else
-		good = request_by_fingerprint(&request, args_text(fcinfo, 4), &answer);
+		good = request_by_fingerprint(&request, args_token(fcinfo, 4), &answer);
 	if (good)
 		acquire(&request, &answer);
 	if (answer.outcome == OUTCOME_ACQUIRED)

@@ -93,7 +93,7 @@ idem_inspect(PG_FUNCTION_ARGS)
 	bool		nulls[INSPECT_COLUMNS];
 
 	policy_begin();
-	token = args_text(fcinfo, 0);
+	token = args_token(fcinfo, 0);
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE || desc->natts != INSPECT_COLUMNS)
 		elog(ERROR, "idem_inspect is declared with other columns");
 

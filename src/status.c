@@ -219,7 +219,7 @@ idem_status(PG_FUNCTION_ARGS)
 
 	policy_begin();
 	stat_begin(STAT_STATUS);
-	token = args_text(fcinfo, 0);
+	token = args_token(fcinfo, 0);
 	subject = binding_subject(fcinfo, 1);
 	wait = args_interval(fcinfo, 2, "wait", true);
 	answer_init(&answer, OUTCOME_INVALID, none, subject);
