@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "alert.h"
+#include "excerpt.h"
 #include "record.h"
 
 PG_FUNCTION_INFO_V1(idem_alert_stuck);
@@ -189,17 +190,19 @@ first_and_latest(Jsonb *earlier, Jsonb *latest)
 static void
 write_line(const KindText *kind, const pg_uuid_t *key, Span scope, Span subject, Jsonb *detail)
 {
-	char	   *text = JsonbToCString(NULL, &detail->root, VARSIZE(detail));
-	size_t		length = strlen(text);
-	size_t		shown = pg_mbcliplen(text, length, LOGGED_DETAIL_LENGTH);
 	char	   *name = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(key)));
+	StringInfoData text;
+	int			shown;
 
+	initStringInfo(&text);
+	excerpt_append(&text, detail, LOGGED_DETAIL_LENGTH);
+	shown = pg_mbcliplen(text.data, text.len, LOGGED_DETAIL_LENGTH);
 	ereport(LOG_SERVER_ONLY,
 			(errcode(kind->sqlstate),
 			 errmsg("idem: %s", kind->message),
 			 errdetail_log("Operation %s, scope \"%.*s\", subject \"%.*s\": %.*s%s",
 						   name, (int) scope.length, scope.data, (int) subject.length, subject.data,
-						   (int) shown, text, shown < length ? " (cut)" : ""),
+						   shown, text.data, shown < text.len ? " (cut)" : ""),
 			 errhidestmt(true),
 			 errhidecontext(true)));
 }
