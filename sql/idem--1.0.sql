@@ -109,6 +109,9 @@ CREATE TABLE @extschema@.idem_policy (
 	CONSTRAINT idem_policy_in_flight_ttl CHECK (in_flight_ttl > '0' AND in_flight_ttl <= '100 years'),
 	CONSTRAINT idem_policy_caller_retry_window CHECK (caller_retry_window > '0' AND caller_retry_window <= '100 years'),
 	CONSTRAINT idem_policy_result_ttl CHECK (result_ttl > '0' AND result_ttl <= '100 years'),
+	-- every session keeps the policies in memory
+	CONSTRAINT idem_policy_confirm_with CHECK (pg_catalog.octet_length(confirm_with) BETWEEN 1 AND 255),
+	CONSTRAINT idem_policy_poll_with CHECK (pg_catalog.octet_length(poll_with) BETWEEN 1 AND 255),
 	CONSTRAINT idem_policy_repeat_guard CHECK (repeat_guard > '0' AND repeat_guard <= '100 years'),
 	CONSTRAINT idem_policy_poll_after CHECK (poll_after > '0' AND poll_after <= '100 years'),
 	-- a retry of ours must not meet an operation that the downstream may still be working on
