@@ -21,6 +21,17 @@ my $table = q{
 		acquired_at timestamptz, lease_until timestamptz, expires_at timestamptz, finished_at timestamptz,
 		retained_until timestamptz, trace_id text)};
 
+# Where deletes are not published, an operation that begins anew under a purged key arrives as an INSERT
+my $replacing = $table . q{;
+	CREATE FUNCTION replace_record() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		DELETE FROM public.idem_record WHERE key = NEW.key;
+		RETURN NEW;
+	END
+	$$;
+	CREATE TRIGGER replace_record BEFORE INSERT ON idem_record FOR EACH ROW EXECUTE FUNCTION replace_record();
+	ALTER TABLE idem_record ENABLE REPLICA TRIGGER replace_record};
+
 # The role that the subscriber comes as may read the published columns, and replicate
 value($node, "CREATE ROLE reporter LOGIN REPLICATION; GRANT SELECT ($columns) ON idem_record TO reporter");
 value($node, "CREATE PUBLICATION idem_report FOR TABLE idem_record ($columns)");
@@ -63,7 +74,7 @@ sub same
 subtest 'what happens to operations arrives (P9)' => sub {
 	my %op = states($node);
 	subscribe('idem_report', 'idem_report', 'report', $table);
-	subscribe('idem_history', 'idem_history', 'history', $table);
+	subscribe('idem_history', 'idem_history', 'history', $replacing);
 	same('what was there before');
 	is(value($report, q{SELECT string_agg(state::text || n, ' ' ORDER BY state) FROM (SELECT state, count(*) AS n FROM idem_record GROUP BY 1) AS s}, 'report'),
 		'D1 F1 I6 R2', 'one done, one failed, six in flight, two released');
@@ -98,11 +109,16 @@ subtest 'what happens to operations arrives (P9)' => sub {
 	$locker->quit;
 	same('likewise');
 	# what is purged goes, where it is wanted
+	my $direct = q{idem_acquire_direct('alice', 'mail', '"again"')};
+	my $key = ask($s, "SELECT key FROM (SELECT key, idem_commit(key, owner) FROM $direct) AS c");
 	ask($s, "UPDATE idem_record SET retained_until = '2020-01-01' WHERE state = 'D'");
 	cmp_ok(ask($s, 'SELECT (idem_maintain()).purged'), '>=', 8, 'purged');
 	same('gone');
 	$node->wait_for_catchup('idem_history');
 	cmp_ok(value($report, q{SELECT count(*) FROM idem_record WHERE state = 'D'}, 'history'), '>=', 8, 'kept where deletes are not published');
+	is(ask($s, "SELECT outcome FROM $direct"), 'ACQUIRED', 'a direct call begins anew');
+	$node->wait_for_catchup('idem_history');
+	is(value($report, "SELECT state FROM idem_record WHERE key = '$key'", 'history'), 'I', 'and takes the place of its former self');
 };
 
 subtest 'what does not arrive (P10)' => sub {
