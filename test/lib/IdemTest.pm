@@ -23,11 +23,26 @@ use warnings;
 use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Scalar::Util 'weaken';
 use Test::More;
 use Time::HiRes ();
 
 our @EXPORT =
   qw(idem_node session value psql_error wait_until wait_blocked log_size log_since crash_and_start);
+
+# Where test/coverage counts what runs, everything ends in peace, since what is killed leaves no counts. Runs before the
+# servers are torn down.
+my (@nodes, @sessions);
+
+END
+{
+	local $?;
+	if (($ENV{IDEM_COVERAGE} // '') ne '')
+	{
+		$_->quit foreach grep { defined } @sessions;
+		$_->stop('fast', fail_ok => 1) foreach grep { defined $_->{_pid} } @nodes;
+	}
+}
 
 # A new server, started, with the given settings and the extension in database postgres. The pseudo setting
 # -extension => 0 leaves the extension out, -streaming => 1 prepares for standbys.
@@ -46,6 +61,7 @@ sub idem_node
 		$node->append_conf('postgresql.conf', "$setting = '$quoted'\n");
 	}
 	$node->start;
+	push @nodes, $node;
 	$node->safe_psql('postgres',
 		'SET client_min_messages = warning; CREATE EXTENSION idem CASCADE')
 	  if $extension;
@@ -56,7 +72,10 @@ sub idem_node
 sub session
 {
 	my ($node, %how) = @_;
-	return IdemTest::Session->new($node, %how);
+	my $session = IdemTest::Session->new($node, %how);
+	push @sessions, $session;
+	weaken($sessions[-1]);
+	return $session;
 }
 
 # The output of a statement that must succeed, in a connection of its own.

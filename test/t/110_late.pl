@@ -86,4 +86,24 @@ foreach my $end ('leaves its claim open', 'finishes it')
 	is($caller->query_ok($call), 'ACQUIRED', 'lists: the next call goes by the new ones');
 }
 
+# A call that waited for a row's lock counts its lease, and its record's retention, from after that (P5, P2)
+{
+	my ($key, $owner) = split /\|/, value($node, q{SELECT key, owner FROM idem_acquire_direct('alice', 'share', '1')});
+	foreach my $case (
+		[ "SELECT idem_renew('$key', '$owner', '1 hour')", q{lease_until >= '%s'::timestamptz + interval '1 hour'}, 'its lease' ],
+		[ "SELECT idem_commit('$key', '$owner', '1')", q{retained_until >= '%s'::timestamptz + interval '24 hours' AND finished_at >= '%s'}, 'its retention' ])
+	{
+		my ($call, $holds, $what) = @$case;
+		$holder->query_ok('BEGIN');
+		my $began = $holder->query_ok("SELECT clock_timestamp() FROM idem_record WHERE key = '$key' FOR SHARE");
+		$caller->send($call);
+		wait_blocked($node, $caller);
+		wait_until($node, "SELECT clock_timestamp() > '$began'::timestamptz + interval '1 s'");
+		my $ended = $holder->query_ok('SELECT clock_timestamp()');
+		$holder->query_ok('COMMIT');
+		is($caller->wait, 'OK', 'a call that waited for the row');
+		is(value($node, 'SELECT ' . ($holds =~ s/%s/$ended/gr) . " FROM idem_record WHERE key = '$key'"), 't', "counts $what from after that");
+	}
+}
+
 done_testing();

@@ -209,6 +209,8 @@ subtest 'a commit that was cut short while waiting for the standby (P1)' => sub 
 	is(grant($standby, $late), 'ACQUIRED|1', 'a grant before it');
 	$second->stop;
 	my ($s, $t) = (session($standby), session($standby));
+	# callers who asked for no more than the primary's own disk
+	$_->query_ok('SET synchronous_commit = local') foreach $s, $t;
 	$s->send(acquire_sql($op, 'outcome', ", owner => '$owner'"));
 	$t->send(commit_sql($late, 1));
 	wait_until($standby, "SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
