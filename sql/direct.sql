@@ -111,6 +111,14 @@ UPDATE idem_policy_version SET replaced_at = now() - interval '25 hours' WHERE s
 SELECT pay('alice', 'direct.l', '{"amount": 1, "memo": "d"}');
 -- what an operation of its own began goes before what it would have been
 SELECT pay('alice', 'direct.l', '{"amount": 1, "memo": "d"}');
+-- where the lists in force name one that is known, and former lists another, it is that of the lists in force
+INSERT INTO idem_policy (scope, material) VALUES ('direct.n', '{/amount,/memo}');
+SELECT pay('alice', 'direct.n', '{"amount": 1, "memo": "a"}');
+UPDATE idem_policy SET material = '{/amount}' WHERE scope = 'direct.n';
+SELECT pay('alice', 'direct.n', '{"amount": 1, "memo": "b"}');
+UPDATE idem_policy SET material = '{/amount,/memo}' WHERE scope = 'direct.n';
+SELECT outcome, key = idem_key('alice', 'direct.n', '{"amount": 1, "memo": "a"}') AS by_lists_in_force FROM idem_acquire_direct('alice', 'direct.n', '{"amount": 1, "memo": "a"}');
+SELECT outcome, key = idem_key('alice', 'direct.n', '{"amount": 1, "memo": "b"}') AS by_lists_in_force FROM idem_acquire_direct('alice', 'direct.n', '{"amount": 1, "memo": "b"}');
 -- two former operations may be one now; the one found is one of theirs, never a third
 INSERT INTO idem_policy (scope) VALUES ('direct.m');
 SELECT pay('alice', 'direct.m', '{"amount": 1, "memo": "a"}'), pay('alice', 'direct.m', '{"amount": 1, "memo": "b"}');
