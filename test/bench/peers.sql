@@ -112,12 +112,13 @@ BEGIN
 	RETURN answer;
 END $$;
 
-CREATE FUNCTION peer_commit(key uuid, owner uuid, result jsonb) RETURNS text LANGUAGE plpgsql AS $$
+-- RELEASED: the next acquire makes another attempt.
+CREATE FUNCTION peer_commit(key uuid, owner uuid, result jsonb, state peer_state DEFAULT 'DONE') RETURNS text LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
 	op peer_operation;
 BEGIN
-	UPDATE peer_operation AS o SET state = 'DONE', result = peer_commit.result, finished_at = clock_timestamp(),
+	UPDATE peer_operation AS o SET state = peer_commit.state, result = peer_commit.result, finished_at = clock_timestamp(),
 			retained_until = greatest(clock_timestamp() + interval '24 hours', o.expires_at)
 		WHERE o.key = peer_commit.key AND o.state = 'IN_FLIGHT' AND o.owner_hash = sha256(uuid_send(peer_commit.owner));
 	IF FOUND THEN
@@ -129,7 +130,7 @@ BEGIN
 	END IF;
 	RETURN CASE
 		WHEN op.owner_hash <> sha256(uuid_send(peer_commit.owner)) OR op.state = 'RELEASED' THEN 'NOT_OWNER'
-		WHEN op.state = 'DONE' AND op.result IS NOT DISTINCT FROM peer_commit.result THEN 'OK'
+		WHEN op.state = peer_commit.state AND op.result IS NOT DISTINCT FROM peer_commit.result THEN 'OK'
 		ELSE 'ALREADY' END;
 END $$;
 
