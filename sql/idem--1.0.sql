@@ -978,8 +978,8 @@ SELECT r.key, r.scope, r.subject,
 		r.attempt, r.holder, r.trace_id, r.acquired_at, r.lease_until,
 		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) r.lease_until AS overdue,
 		-- pasted as it is, it is refused: which of the three is true only downstream knows
-		pg_catalog.format('SELECT @extschema@.idem_reconcile(%L, verdict => ''DONE|FAILED|RETRY'', note => ''what you found'', result => NULL);',
-			r.key) AS reconcile
+		'SELECT @extschema@.idem_reconcile(' || pg_catalog.quote_literal(r.key)
+			|| ', verdict => ''DONE|FAILED|RETRY'', note => ''what you found'', result => NULL);' AS reconcile
 	FROM @extschema@.idem_record AS r
 	WHERE r.retained_until OPERATOR(pg_catalog.=) 'infinity'
 		AND r.operation IS NULL

@@ -168,6 +168,18 @@ SELECT count(*) FROM "We ird.Sch".idem_record;
 DROP TABLE public.idem_record, pg_temp.idem_record, pg_temp.idem_fast;
 DROP TYPE pg_temp.idem_outcome;
 RESET search_path;
+-- a name that format() would take for its own
+DROP EXTENSION idem;
+CREATE SCHEMA "100% %s";
+CREATE EXTENSION idem SCHEMA "100% %s";
+INSERT INTO "100% %s".idem_policy (scope, in_flight_ttl, downstream_max, gateway_timeout, retry_backoff) VALUES ('pay', '4 us', '1 us', '1 us', '1 us');
+SELECT outcome FROM "100% %s".idem_acquire_direct('alice', 'pay', '1');
+SELECT replace(reconcile, key::text, 'key') FROM "100% %s".idem_stuck;
+SELECT count(*) FROM "100% %s".idem_health() WHERE name = 'stuck' AND status = 'bad';
+SELECT "100% %s".idem_grant('pg_monitor', 'auditor'), "100% %s".idem_revoke('pg_monitor', 'auditor');
+DROP EXTENSION idem;
+DROP SCHEMA "100% %s";
+CREATE EXTENSION idem SCHEMA "We ird.Sch";
 -- it stays where it is
 ALTER EXTENSION idem SET SCHEMA public;
 \echo :SQLSTATE
