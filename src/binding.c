@@ -126,14 +126,13 @@ setting_of(const BindingCache *known, Oid role)
 	return NULL;
 }
 
-/* Is this the subject that a setting holds?  One that is unset or empty holds none. */
+/* Is this the subject that a setting holds?  One that is unset or empty holds none, and no subject is empty. */
 static bool
 setting_holds(const char *setting, Span subject)
 {
 	const char *value = GetConfigOption(setting, true, false);
 
-	return value != NULL && value[0] != '\0' &&
-		strlen(value) == subject.length && memcmp(value, subject.data, subject.length) == 0;
+	return value != NULL && strlen(value) == subject.length && memcmp(value, subject.data, subject.length) == 0;
 }
 
 /* Does some entry of the function's access list let the role act for the subject? */
