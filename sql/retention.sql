@@ -56,6 +56,8 @@ SELECT tell(c) FROM idem_acquire(:'fp', 'alice', 'rt.pay', '{"x": 3}') AS c;
 SELECT lapse(:'k');
 SELECT tell(c) FROM idem_acquire(:'fp', 'alice', 'rt.pay', '{"x": 3}') AS c;
 SELECT tell(c) FROM idem_status(:'fp', 'alice') AS c;
+-- by its key as well: the record still says when its fingerprint expired
+SELECT tell(c) FROM idem_status_key(:'k', 'alice') AS c;
 
 -- how long: the later of result_ttl and the fingerprint's time with the allowed skew ----------------------------------
 INSERT INTO idem_policy (scope, fingerprint_ttl, caller_retry_window, result_ttl) VALUES ('rt.short', '1 hour', '1 min', '2 min');
