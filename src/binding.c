@@ -55,7 +55,7 @@ typedef struct BindingCache
 	uint64		generation;
 	int			count;
 	int			room;
-	Binding    *binding;
+	Binding    *binding;		/* by role */
 } BindingCache;
 
 static BindingCache *cache = NULL;
@@ -79,6 +79,15 @@ take_binding(const Datum *values, const bool *isnull, void *into)
 	MemoryContextSwitchTo(before);
 }
 
+static int
+compare_bindings(const void *a, const void *b)
+{
+	Oid			left = ((const Binding *) a)->role;
+	Oid			right = ((const Binding *) b)->role;
+
+	return left < right ? -1 : left > right;
+}
+
 /* Read all bindings.  The memory is the caller's until nothing can fail any more. */
 static BindingCache *
 load(void)
@@ -94,6 +103,8 @@ load(void)
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	rows_read(TABLE_BINDING, &binding_layout, snapshot, take_binding, into);
 	UnregisterSnapshot(snapshot);
+	if (into->count > 0)
+		qsort(into->binding, into->count, sizeof(Binding), compare_bindings);
 
 	MemoryContextSetParent(context, TopMemoryContext);
 	return into;
@@ -118,12 +129,11 @@ bindings(void)
 static const char *
 setting_of(const BindingCache *known, Oid role)
 {
-	for (int i = 0; i < known->count; i++)
-	{
-		if (known->binding[i].role == role)
-			return known->binding[i].setting;
-	}
-	return NULL;
+	Binding		wanted = {.role = role};
+	const Binding *hit = known->count == 0 ? NULL :
+		bsearch(&wanted, known->binding, known->count, sizeof(Binding), compare_bindings);
+
+	return hit == NULL ? NULL : hit->setting;
 }
 
 /* Is this the subject that a setting holds?  One that is unset or empty holds none, and no subject is empty. */
