@@ -40,10 +40,10 @@ CREATE FUNCTION peer_decode(code text) RETURNS bytea LANGUAGE sql IMMUTABLE STRI
 CREATE FUNCTION peer_hash(params jsonb) RETURNS bytea LANGUAGE sql IMMUTABLE STRICT AS
 	$$SELECT sha256(convert_to(jsonb_strip_nulls(params)::text, 'UTF8'))$$;
 
-CREATE FUNCTION peer_sign(subject text, scope text, params jsonb) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION peer_sign(subject text, scope text, params jsonb, ttl interval DEFAULT '15 minutes') RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	body text := peer_encode(convert_to(jsonb_build_object('n', gen_random_uuid(), 'u', subject, 's', scope,
-		'exp', extract(epoch FROM clock_timestamp() + interval '15 minutes')::int8, 'p', peer_encode(peer_hash(params)))::text, 'UTF8'));
+		'exp', extract(epoch FROM clock_timestamp() + ttl)::int8, 'p', peer_encode(peer_hash(params)))::text, 'UTF8'));
 BEGIN
 	RETURN body || '.' || peer_encode((SELECT hmac(body::bytea, s.secret, 'sha256') FROM peer_secret AS s));
 END $$;
