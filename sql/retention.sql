@@ -114,6 +114,9 @@ SELECT count(*) FROM idem_alert AS a JOIN idem_record AS r USING (key) WHERE r.s
 SELECT purged, newly_stuck >= 10 AS newly_stuck FROM idem_maintain();
 SELECT purged, newly_stuck FROM idem_maintain();
 SELECT count(*), min(detail ->> 'attempt') FROM idem_alert AS a JOIN idem_record AS r USING (key) WHERE r.scope = 'rt.pay' AND kind = 'stuck';
+-- a lease that was renewed, and is over once more: told once more
+UPDATE idem_record SET lease_until = clock_timestamp() WHERE key = (SELECT r.key FROM idem_alert AS a JOIN idem_record AS r USING (key) WHERE r.scope = 'rt.pay' AND a.kind = 'stuck' LIMIT 1);
+SELECT newly_stuck FROM idem_maintain();
 INSERT INTO idem_alert SELECT gen_random_uuid(), 'takeover', 1, now() - '10 years'::interval, now() - '10 years'::interval, 'x' FROM generate_series(1, 5);
 SELECT alerts_purged FROM idem_maintain();
 SELECT count(*) FROM idem_alert WHERE last_at < now() - '9 years'::interval;
