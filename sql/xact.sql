@@ -136,6 +136,13 @@ SELECT a.outcome, b.outcome FROM idem_acquire_direct('alice', 'xact', '51') AS a
 WITH a AS MATERIALIZED (SELECT outcome FROM idem_acquire_direct('alice', 'xact', '52')), b AS MATERIALIZED (SELECT outcome FROM idem_acquire_direct('alice', 'xact', '52'))
 SELECT a.outcome, b.outcome FROM a, b;
 SELECT outcome, replayed, owner FROM generate_series(1, 3) AS i, idem_acquire_direct('alice', 'xact', '53', owner => ('00000000-0000-4000-8000-00000000000' || i % 2)::uuid);
+-- one's own claim is not waited for, whatever the wait
+BEGIN;
+SET LOCAL statement_timeout = '1 min';
+SELECT outcome FROM idem_acquire_direct('alice', 'xact', '156');
+SELECT outcome, joined FROM idem_acquire_direct('alice', 'xact', '156', wait => '1 day');
+SELECT outcome, joined FROM idem_status_key(idem_key('alice', 'xact', '156'), 'alice', wait => '1 day');
+ROLLBACK;
 -- what one call of a statement has just written, the next one continues
 SELECT key AS k154, owner AS o154 FROM idem_acquire_direct('alice', 'xact', '154') \gset
 SELECT idem_fail(:'k154', :'o154', '"busy"', true), (SELECT concat_ws(' ', c.outcome, c.attempt) FROM idem_acquire_direct('alice', 'xact', '154') AS c);
