@@ -46,15 +46,15 @@ base64url_encode(const uint8 *bytes, size_t length, char *out)
 static bool
 decode_quartet(const char *text, uint8 *out)
 {
-	uint8		a = digits[(unsigned char) text[0]];
-	uint8		b = digits[(unsigned char) text[1]];
-	uint8		c = digits[(unsigned char) text[2]];
-	uint8		d = digits[(unsigned char) text[3]];
-	uint32		value;
+	uint32		a = digits[(unsigned char) text[0]];
+	uint32		b = digits[(unsigned char) text[1]];
+	uint32		c = digits[(unsigned char) text[2]];
+	uint32		d = digits[(unsigned char) text[3]];
+	uint32		value = (a - 1) << 18 | (b - 1) << 12 | (c - 1) << 6 | (d - 1);
 
-	if (a == 0 || b == 0 || c == 0 || d == 0)
+	/* what is no digit has set every bit above its place */
+	if (value >> 24 != 0)
 		return false;
-	value = (uint32) (a - 1) << 18 | (b - 1) << 12 | (c - 1) << 6 | (d - 1);
 	out[0] = value >> 16;
 	out[1] = value >> 8;
 	out[2] = value;

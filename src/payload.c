@@ -48,6 +48,7 @@ static bool read_string(Scanner *scanner, char *out, size_t max, size_t *length)
 static size_t read_escape(Scanner *scanner, unsigned char *out);
 static bool read_code_unit(Scanner *scanner, pg_wchar *unit);
 static bool read_literal(Scanner *scanner, const char *literal);
+static bool read_char(Scanner *scanner, char c);
 static void skip_white_space(Scanner *scanner);
 static int	hex_value(char c);
 
@@ -128,14 +129,14 @@ payload_read(const char *json, size_t length, Fingerprint *fingerprint)
 		return false;
 
 	memset(fingerprint, 0, sizeof(*fingerprint));
-	if (!read_literal(&scanner, "{"))
+	if (!read_char(&scanner, '{'))
 		return false;
 	do
 	{
 		if (!read_member(&scanner, fingerprint, &seen))
 			return false;
-	} while (read_literal(&scanner, ","));
-	if (!read_literal(&scanner, "}"))
+	} while (read_char(&scanner, ','));
+	if (!read_char(&scanner, '}'))
 		return false;
 	skip_white_space(&scanner);
 	if (scanner.at != scanner.end)
@@ -157,7 +158,7 @@ read_member(Scanner *scanner, Fingerprint *fingerprint, uint32 *seen)
 	size_t		length;
 
 	/* names are compared unescaped: "\u006e" is "n", and a duplicate of it */
-	if (!read_string(scanner, name, NAME_MAX_LENGTH, &length) || !read_literal(scanner, ":"))
+	if (!read_string(scanner, name, NAME_MAX_LENGTH, &length) || !read_char(scanner, ':'))
 		return false;
 	for (int i = 0; i < (int) lengthof(members); i++)
 	{
@@ -308,7 +309,7 @@ static bool
 read_string(Scanner *scanner, char *out, size_t max, size_t *length)
 {
 	*length = 0;
-	if (!read_literal(scanner, "\""))
+	if (!read_char(scanner, '"'))
 		return false;
 	while (scanner->at < scanner->end)
 	{
@@ -409,6 +410,19 @@ read_literal(Scanner *scanner, const char *literal)
 	if (scanner->end - scanner->at < (ptrdiff_t) length || memcmp(scanner->at, literal, length) != 0)
 		return false;
 	scanner->at += length;
+	return true;
+}
+
+/*
+ * The same for a single character.
+ */
+static bool
+read_char(Scanner *scanner, char c)
+{
+	skip_white_space(scanner);
+	if (scanner->at == scanner->end || *scanner->at != c)
+		return false;
+	scanner->at++;
 	return true;
 }
 

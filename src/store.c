@@ -172,6 +172,8 @@ store_close(Store *store)
 		ExecDropSingleTupleTableSlot(store->row);
 	if (store->rival != NULL)
 		ExecDropSingleTupleTableSlot(store->rival);
+	if (store->version != NULL)
+		ExecDropSingleTupleTableSlot(store->version);
 	ExecDropSingleTupleTableSlot(store->found);
 	index_close(store->key_index, store->changed ? NoLock : store->lock);
 	table_close(store->relation, store->changed ? NoLock : store->lock);
@@ -320,17 +322,18 @@ void
 store_find(Store *store, const pg_uuid_t *key, Sighting *sighting)
 {
 	Search		search = {0};
-	TupleTableSlot *version = table_slot_create(store->relation, NULL);
 	IndexScanDesc scan;
 
+	if (store->version == NULL)
+		store->version = table_slot_create(store->relation, NULL);
 	memset(sighting, 0, sizeof(*sighting));
 	ExecClearTuple(store->found);
 	search.latest = RegisterSnapshot(GetLatestSnapshot());
 	scan = scan_key(store, key);
-	while (index_getnext_slot(scan, ForwardScanDirection, version))
-		judge_version(store, version, &search, sighting);
+	while (index_getnext_slot(scan, ForwardScanDirection, store->version))
+		judge_version(store, store->version, &search, sighting);
 	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(version);
+	ExecClearTuple(store->version);
 	sighting->serializable = matches_own_snapshot(store, &search, sighting);
 	UnregisterSnapshot(search.latest);
 }

@@ -30,6 +30,7 @@ typedef struct Store
 	EState	   *estate;			/* NULL until the first write */
 	ResultRelInfo *result_rel;	/* with all its indexes; NULL likewise */
 	TupleTableSlot *found;		/* the version that store_find found */
+	TupleTableSlot *version;	/* what a search is looking at; made by the first */
 	TupleTableSlot *rival;		/* another transaction's uncommitted version */
 	TupleTableSlot *row;		/* virtual: what is to be written */
 	uint32		speculation;	/* token of the row inserted but not yet confirmed, else 0 */
