@@ -23,6 +23,7 @@ read_string(const char *p, const char *end, char *out)
 		p++;
 	while (end > p && end[-1] == ' ')
 		end--;
+	/* cppcheck-suppress knownConditionTrueFalse ; it takes the loops to have met */
 	if (end - p < 2 || *p++ != '"' || *--end != '"')
 		return -1;
 	while (p < end)

@@ -162,9 +162,9 @@ static long
 nap_length(const Wait *wait, long left)
 {
 	long		longest = slots == NULL ? LONGEST_NAP : LONGEST_NAP_WHERE_WOKEN;
-	long		nap = wait->rounds < 10 ? Min(FIRST_NAP << wait->rounds, longest) : longest;
+	long		length = wait->rounds < 10 ? Min(FIRST_NAP << wait->rounds, longest) : longest;
 
-	return Min(nap, left);
+	return Min(length, left);
 }
 
 static void

@@ -41,7 +41,8 @@ typedef struct OpenClaim
 {
 	pg_uuid_t	key;
 	Spot		spot;
-	char		status;			/* simplehash's own */
+	/* cppcheck-suppress unusedStructMember ; simplehash's own */
+	char		status;
 } OpenClaim;
 
 #define SH_PREFIX open_claims
