@@ -4,7 +4,7 @@
  * test/suites/analysis asks each tool, in the way it is asked about src/, for the one that is its own: a tool that
  * is silent because it reads nothing would be found out.  Never built into anything.
  */
-#include "postgres.h"
+#include "compat.h"
 
 extern int	planted_overflow(void);
 extern char planted_null(const char *name);
