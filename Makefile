@@ -39,11 +39,16 @@ $(OBJS): $(wildcard src/*.h)
 VERSION := $(shell sed -n 's/^   "version": "\(.*\)",$$/\1/p' $(srcdir)/META.json)
 
 # idem-VERSION.zip, as PGXN takes it, and the same as a tar.gz: what is committed, without what only the clone needs
-.PHONY: dist checkver
+.PHONY: dist deb checkver
 dist: checkver
 	for form in zip tar.gz; do \
 		git -C $(srcdir) archive --format=$$form --prefix=idem-$(VERSION)/ -o $(CURDIR)/idem-$(VERSION).$$form HEAD || exit; \
 	done
+
+# Debian's packages, in the folder above
+deb: dist
+	mv idem-$(VERSION).tar.gz ../postgresql-idem_$(VERSION).orig.tar.gz
+	dpkg-buildpackage -us -uc
 
 # every place that names the version names the same one
 checkver:
