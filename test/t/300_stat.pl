@@ -69,6 +69,25 @@ subtest 'each call is counted under what became of it' => sub {
 	$s->quit;
 };
 
+subtest 'who waits for another\'s run and gets its result has joined it' => sub {
+	my $owner = '00000000-0000-4000-8000-000000000001';
+	my ($s, $t) = (session($node), session($node));
+	foreach my $end (q{idem_commit(%s, '1')}, q{idem_fail(%s, '"no"')})
+	{
+		my ($scope) = $end =~ /idem_(\w+)/;
+		$s->query_ok('BEGIN');
+		$s->query_ok(acquire("join $scope", 1, ", owner => '$owner'"));
+		$t->send(acquire("join $scope", 1, ", wait => '1 min'"));
+		wait_blocked($node, $t);
+		$s->query_ok('SELECT ' . sprintf($end, "idem_key('alice', 'join $scope', '1'), '$owner'"));
+		$s->query_ok('COMMIT');
+		$t->wait;
+		is(counters("join $scope"), "acquire.acquired=1 acquire.joined=1 $scope.ok=1", "$scope: counted as joined");
+		is(value($node, "SELECT calls, executed, replayed, joined FROM idem_stat WHERE scope = 'join $scope'"), '3|1|0|1', "$scope: and summed");
+	}
+	$_->quit foreach $s, $t;
+};
+
 subtest 'what is rolled back was not executed, and a refusal stands (F11)' => sub {
 	my $s = session($node);
 	$s->query_ok($_) foreach 'BEGIN', acquire('back', 1), 'SAVEPOINT a', acquire('back', 2), 'SAVEPOINT b', acquire('back', 3),
