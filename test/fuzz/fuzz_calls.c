@@ -18,11 +18,12 @@
 /* The operations of a script whose end was committed, and what they gave. */
 typedef struct Operation
 {
-	char		key[40];
-	char	   *result;			/* NULL: none */
+	const char *key;
+	const char *result;			/* empty: none */
 } Operation;
 
 static Operation operations[OPERATIONS_MAX];
+static Operation kept[OPERATIONS_MAX];
 static int	noperations;
 static char last_key[40];
 static char last_owner[40];
@@ -190,7 +191,7 @@ call(Input *input, Call *it)
 		remember(&rows);
 }
 
-/* What is finished and committed now stays so. */
+/* What is finished and committed now stays so: in the next look, and in every answer. */
 static void
 keep_operations(void)
 {
@@ -199,19 +200,22 @@ keep_operations(void)
 		" WHERE state = 'D' AND operation IS NULL AND retained_until > clock_timestamp()", "", NULL
 	};
 	Rows		rows = {0};
-	char	   *at;
+	int			count = 0;
 
 	CHECK(sql_run(&finished, NULL, NULL, NULL, &rows) == 0);
-	noperations = 0;
-	for (at = rows.column[0]; at != NULL && *at != '\0' && noperations < OPERATIONS_MAX; at++)
+	for (char *at = rows.column[0]; at != NULL && *at != '\0' && count < OPERATIONS_MAX; at++)
 	{
 		char	   *end = strchr(at, '\x01');
 
 		*end = '\0';
-		strlcpy(operations[noperations].key, at, 37);
-		operations[noperations++].result = at + 37;
+		at[36] = '\0';
+		check_result(at, at + 37);
+		kept[count++] = (Operation) {at, at + 37};
 		at = end;
 	}
+	CHECK(count >= noperations);
+	memcpy(operations, kept, sizeof(Operation) * count);
+	noperations = count;
 }
 
 static void

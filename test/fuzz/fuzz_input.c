@@ -219,7 +219,7 @@ take_document(Input *input)
 	return out.data;
 }
 
-/* A pointer of some tokens, or now and then any text. */
+/* A pointer of some tokens, now and then not escaped, or any text. */
 static Datum
 take_pointer(Input *input)
 {
@@ -236,7 +236,7 @@ take_pointer(Input *input)
 
 		appendStringInfoChar(&out, '/');
 		for (; *token != '\0'; token++)
-			appendStringInfoString(&out, *token == '~' ? "~0" : *token == '/' ? "~1" : (char[]) {*token, '\0'});
+			appendStringInfoString(&out, kind >= 208 ? (char[]) {*token, '\0'} : *token == '~' ? "~0" : *token == '/' ? "~1" : (char[]) {*token, '\0'});
 	}
 	return CStringGetTextDatum(out.data);
 }
