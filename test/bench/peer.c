@@ -375,8 +375,8 @@ connect_worker(Worker *worker)
 	{
 		if (file_token_count == 0)
 			prepare(worker->db, "execute",
-					"SELECT * FROM idem_execute($2, $3, $4::jsonb, 'bench_effect(jsonb)', fingerprint => $1)");
-		prepare(worker->db, "replay", "SELECT * FROM idem_acquire($1, $2, $3, $4::jsonb)");
+					"SELECT outcome, key, owner, result FROM idem_execute($2, $3, $4::jsonb, 'bench_effect(jsonb)', fingerprint => $1)");
+		prepare(worker->db, "replay", "SELECT outcome, key, owner, result FROM idem_acquire($1, $2, $3, $4::jsonb)");
 		return;
 	}
 	prepare(worker->db, "effect",
