@@ -23,26 +23,26 @@ refuse(void)
 			 errhint("See whether OpenSSL on this server provides it.")));
 }
 
-/* Look the algorithm up, once in a session. */
+/* Look the algorithm up, once in a session.  The context comes last: while there is none, nothing is ready. */
 static void
 prepare(void)
 {
-	if (context == NULL)
-		context = EVP_MD_CTX_new();
 #if OPENSSL_VERSION_NUMBER >= 0x30000000L
 	if (algorithm == NULL)
 		algorithm = EVP_MD_fetch(NULL, "SHA256", NULL);
 #else
 	algorithm = EVP_sha256();
 #endif
-	if (context == NULL || algorithm == NULL)
+	if (algorithm != NULL)
+		context = EVP_MD_CTX_new();
+	if (context == NULL)
 		refuse();
 }
 
 void
 digest_begin(void)
 {
-	if (algorithm == NULL)
+	if (context == NULL)
 		prepare();
 	if (!EVP_DigestInit_ex(context, algorithm, NULL))
 		refuse();
