@@ -21,7 +21,7 @@ use Exporter 'import';
 use Test::More;
 use IdemTest;
 
-our @EXPORT = qw(furnish states operation acquire_sql commit_sql grant ask answer status status_key settle effect effects
+our @EXPORT = qw(furnish states answers_of_states operation acquire_sql commit_sql grant ask answer status status_key settle effect effects
   lease_over sound);
 
 my $params = q{'{"amount": 100}'};
@@ -187,6 +187,23 @@ sub states
 	ask($node, $finish{$_}) eq 'OK' or die "$_ is not finished" foreach sort keys %finish;
 	lease_over($node, map { $op{"over_$_"} } qw(opaque queryable idempotent));
 	return %op;
+}
+
+# What an acquire of each of them is answered: outcome, attempt and result
+sub answers_of_states
+{
+	return (
+		done => 'DONE|1|{"n": 1.50, "charge": "ch_1"}',
+		failed => 'FAILED|1|"no"',
+		released => 'ACQUIRED|2|',
+		retried => 'ACQUIRED|2|',
+		flight_opaque => 'IN_FLIGHT|1|',
+		flight_queryable => 'IN_FLIGHT|1|',
+		flight_idempotent => 'IN_FLIGHT|1|',
+		over_opaque => 'RECONCILE|1|',
+		over_queryable => 'RECONCILE|1|',
+		over_idempotent => 'ACQUIRED|2|',
+		unused => 'ACQUIRED|1|');
 }
 
 # The server's files are as they should be, and nothing is left in the fast table

@@ -16,18 +16,7 @@ value($node, 'SET client_min_messages = warning; CREATE EXTENSION idem CASCADE')
 furnish($node);
 
 my %op = states($node);
-my %expected = (
-	done => 'DONE|1|{"n": 1.50, "charge": "ch_1"}',
-	failed => 'FAILED|1|"no"',
-	released => 'ACQUIRED|2|',
-	retried => 'ACQUIRED|2|',
-	flight_opaque => 'IN_FLIGHT|1|',
-	flight_queryable => 'IN_FLIGHT|1|',
-	flight_idempotent => 'IN_FLIGHT|1|',
-	over_opaque => 'RECONCILE|1|',
-	over_queryable => 'RECONCILE|1|',
-	over_idempotent => 'ACQUIRED|2|',
-	unused => 'ACQUIRED|1|');
+my %expected = answers_of_states();
 
 # Claims of transactions that are open while the backup is taken
 my $open = operation($node, 'opaque');

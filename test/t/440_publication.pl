@@ -32,18 +32,7 @@ sub ready
 	return;
 }
 
-my %expected = (
-	done => 'DONE|1|{"n": 1.50, "charge": "ch_1"}',
-	failed => 'FAILED|1|"no"',
-	released => 'ACQUIRED|2|',
-	retried => 'ACQUIRED|2|',
-	flight_opaque => 'IN_FLIGHT|1|',
-	flight_queryable => 'IN_FLIGHT|1|',
-	flight_idempotent => 'IN_FLIGHT|1|',
-	over_opaque => 'RECONCILE|1|',
-	over_queryable => 'RECONCILE|1|',
-	over_idempotent => 'ACQUIRED|2|',
-	unused => 'ACQUIRED|1|');
+my %expected = answers_of_states();
 
 value($old, 'CREATE PUBLICATION everything FOR ALL TABLES');
 is(value($old, q{SELECT count(*) FROM pg_publication_tables WHERE tablename = 'idem_fast'}), 0, 'the unlogged table is never published');

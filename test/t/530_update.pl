@@ -135,17 +135,7 @@ install_owned('owned');
 furnish($node);
 my %op = states($node);
 my %expected = (
-	done => 'DONE|1|{"n": 1.50, "charge": "ch_1"}',
-	failed => 'FAILED|1|"no"',
-	released => 'ACQUIRED|2|',
-	retried => 'ACQUIRED|2|',
-	flight_opaque => 'IN_FLIGHT|1|',
-	flight_queryable => 'IN_FLIGHT|1|',
-	flight_idempotent => 'IN_FLIGHT|1|',
-	over_opaque => 'RECONCILE|1|',
-	over_queryable => 'RECONCILE|1|',
-	over_idempotent => 'ACQUIRED|2|',
-	unused => 'ACQUIRED|1|',
+	answers_of_states(),
 	reconciled => 'DONE|1|"found"',
 	prepared => 'IN_FLIGHT|1|',
 	guarded => 'DONE|1|"guarded"',
