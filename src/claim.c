@@ -163,23 +163,39 @@ enum
 	CLAIM_NATTS
 };
 
-/* The type's columns; raises 55000 where its owner has altered them: values would be read as what they are not. */
-static TupleDesc
-claim_columns(void)
+static bool
+are_claim_columns(TupleDesc columns, Oid outcome_type)
 {
 	const Oid	types[CLAIM_NATTS] = {
-		catalog_outcome_type(), UUIDOID, UUIDOID, INT4OID, BOOLOID, BOOLOID, TEXTOID, TEXTOID, JSONBOID,
+		outcome_type, UUIDOID, UUIDOID, INT4OID, BOOLOID, BOOLOID, TEXTOID, TEXTOID, JSONBOID,
 		TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID
 	};
 	const Layout layout = {CLAIM_NATTS, 0, types, PG_UINT32_MAX, 0};
-	TupleDesc	columns = lookup_rowtype_tupdesc(catalog_claim_type(), -1);
 
-	if (!layout_holds(&layout, columns))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("type idem_claim was altered"),
-				 errhint(LAYOUT_HINT)));
-	return columns;
+	return columns != NULL && layout_holds(&layout, columns);
+}
+
+/*
+ * The type's columns; raises 55000 where its owner has altered them: values would be read as what they are not.  They
+ * hold until the next look into a catalog; the type cache numbers them, so that each set of them is looked at once.
+ */
+static TupleDesc
+claim_columns(void)
+{
+	static uint64 good = 0;
+	Oid			outcome_type = catalog_outcome_type();
+	TypeCacheEntry *type = lookup_type_cache(catalog_claim_type(), TYPECACHE_TUPDESC);
+
+	if (good == 0 || type->tupDesc_identifier != good)
+	{
+		if (!are_claim_columns(type->tupDesc, outcome_type))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("type idem_claim was altered"),
+					 errhint(LAYOUT_HINT)));
+		good = type->tupDesc_identifier;
+	}
+	return type->tupDesc;
 }
 
 static void
@@ -204,10 +220,8 @@ put_time(Datum *values, bool *nulls, int column, TimestampTz at)
 Datum
 answer_datum(const Answer *answer)
 {
-	TupleDesc	columns = claim_columns();
 	Datum		values[CLAIM_NATTS];
 	bool		nulls[CLAIM_NATTS];
-	HeapTuple	tuple;
 
 	put(values, nulls, CLAIM_OUTCOME, true, ObjectIdGetDatum(catalog_outcome(answer->outcome)));
 	put(values, nulls, CLAIM_KEY, answer->has_key, UUIDPGetDatum(&answer->key));
@@ -223,9 +237,7 @@ answer_datum(const Answer *answer)
 	put_time(values, nulls, CLAIM_FINISHED_AT, answer->finished_at);
 	put_time(values, nulls, CLAIM_RETAINED_UNTIL, answer->retained_until);
 	put_span(values, nulls, CLAIM_TRACE_ID, answer->trace_id);
-	tuple = heap_form_tuple(columns, values, nulls);
-	ReleaseTupleDesc(columns);
-	return HeapTupleGetDatum(tuple);
+	return HeapTupleGetDatum(heap_form_tuple(claim_columns(), values, nulls));
 }
 
 /* ----- the transaction's end ----- */

@@ -172,6 +172,7 @@ subtest 'a publication that cannot carry changes is refused (P9, P11)' => sub {
 	foreach my $bad ('idem_record (scope, state)', q{idem_record WHERE (scope = 'opaque')})
 	{
 		value($node, "CREATE PUBLICATION bad FOR TABLE $bad");
+		is(ask($s, "SELECT outcome FROM idem_status_key('$flying->{key}', 'alice')"), 'IN_FLIGHT', 'reading goes on');
 		my $op = operation($s, 'opaque');
 		ask($s, 'BEGIN');
 		$s->query(acquire_sql($op));
