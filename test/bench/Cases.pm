@@ -132,7 +132,7 @@ sub expected_outcome
 {
 	my ($name) = @_;
 	return 'ACQUIRED' if $name =~ /^acquire|cycle|^PL.*transaction/ && $name !~ /two states/;
-	return 'DONE' if $name =~ /replay by|status|execute|finished key|^PL.*replay/;
+	return 'DONE' if $name =~ /replay by|claim at once|status|execute|finished key|^PL.*replay/;
 	my %refusal = (parameters => 'PARAM_MISMATCH', subject => 'SUBJECT_MISMATCH', scope => 'SCOPE_MISMATCH', expired => 'EXPIRED',
 		garbled => 'INVALID', forged => 'INVALID');
 	return $refusal{$1} if $name =~ /^refused: .*?(\w+)$/;
