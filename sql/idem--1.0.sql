@@ -34,19 +34,19 @@ COMMENT ON TYPE @extschema@.idem_ack IS
 
 CREATE TYPE @extschema@.idem_claim AS (
 	outcome          @extschema@.idem_outcome,
-	key              pg_catalog.uuid,
-	owner            pg_catalog.uuid,
-	attempt          pg_catalog.int4,
-	replayed         pg_catalog.bool,
-	joined           pg_catalog.bool,
-	scope            pg_catalog.text,
-	subject          pg_catalog.text,
-	result           pg_catalog.jsonb,
-	result_ref       pg_catalog.text,
-	lease_until      pg_catalog.timestamptz,
-	finished_at      pg_catalog.timestamptz,
-	retained_until   pg_catalog.timestamptz,
-	trace_id         pg_catalog.text
+	key              uuid,
+	owner            uuid,
+	attempt          int4,
+	replayed         bool,
+	joined           bool,
+	scope            text,
+	subject          text,
+	result           jsonb,
+	result_ref       text,
+	lease_until      timestamptz,
+	finished_at      timestamptz,
+	retained_until   timestamptz,
+	trace_id         text
 );
 COMMENT ON TYPE @extschema@.idem_claim IS 'an outcome and what goes with it';
 
@@ -57,49 +57,49 @@ COMMENT ON TYPE @extschema@.idem_claim IS 'an outcome and what goes with it';
 
 -- What the caches and the history of policies rest on (src/policy.c)
 
-CREATE FUNCTION @extschema@.idem_policy_stale() RETURNS pg_catalog.trigger
+CREATE FUNCTION @extschema@.idem_policy_stale() RETURNS trigger
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_policy_stale';
 COMMENT ON FUNCTION @extschema@.idem_policy_stale() IS
 	'trigger: tell every session that policies, secrets or bindings have changed';
 
 CREATE FUNCTION @extschema@.idem_list_version(
-	material         pg_catalog.text[],
-	immaterial       pg_catalog.text[]
-) RETURNS pg_catalog.int4
+	material         text[],
+	immaterial       text[]
+) RETURNS int4
 	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
 	AS 'MODULE_PATHNAME', 'idem_list_version';
-COMMENT ON FUNCTION @extschema@.idem_list_version(pg_catalog.text[], pg_catalog.text[]) IS
+COMMENT ON FUNCTION @extschema@.idem_list_version(text[], text[]) IS
 	'the version of two pointer lists, 0 where both are null; refuses pointers that do not do';
 
-CREATE FUNCTION @extschema@.idem_longest_retention() RETURNS pg_catalog.interval
+CREATE FUNCTION @extschema@.idem_longest_retention() RETURNS interval
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_longest_retention';
 COMMENT ON FUNCTION @extschema@.idem_longest_retention() IS
 	'how long, at most, a fingerprint signed now may be asked about under any policy';
 
 CREATE TABLE @extschema@.idem_policy (
-	scope                pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	material             pg_catalog.text[] COLLATE pg_catalog."C",
-	immaterial           pg_catalog.text[] COLLATE pg_catalog."C",
-	entry                pg_catalog.text COLLATE pg_catalog."C" NOT NULL DEFAULT 'any',
-	downstream           pg_catalog.text COLLATE pg_catalog."C" NOT NULL DEFAULT 'opaque',
-	fingerprint_ttl      pg_catalog.interval NOT NULL DEFAULT '15 minutes',
-	downstream_max       pg_catalog.interval NOT NULL DEFAULT '30 seconds',
-	gateway_timeout      pg_catalog.interval NOT NULL DEFAULT '30 seconds',
-	retry_backoff        pg_catalog.interval NOT NULL DEFAULT '2 minutes',
-	in_flight_ttl        pg_catalog.interval NOT NULL DEFAULT '5 minutes',
-	caller_retry_window  pg_catalog.interval NOT NULL DEFAULT '1 hour',
-	result_ttl           pg_catalog.interval NOT NULL DEFAULT '24 hours',
-	repeat_guard         pg_catalog.interval,
-	confirm_with         pg_catalog.text COLLATE pg_catalog."C",
-	poll_with            pg_catalog.text COLLATE pg_catalog."C",
-	poll_after           pg_catalog.interval NOT NULL DEFAULT '2 seconds',
-	enabled              pg_catalog.bool NOT NULL DEFAULT true,
+	scope                text COLLATE "C" NOT NULL,
+	material             text[] COLLATE "C",
+	immaterial           text[] COLLATE "C",
+	entry                text COLLATE "C" NOT NULL DEFAULT 'any',
+	downstream           text COLLATE "C" NOT NULL DEFAULT 'opaque',
+	fingerprint_ttl      interval NOT NULL DEFAULT '15 minutes',
+	downstream_max       interval NOT NULL DEFAULT '30 seconds',
+	gateway_timeout      interval NOT NULL DEFAULT '30 seconds',
+	retry_backoff        interval NOT NULL DEFAULT '2 minutes',
+	in_flight_ttl        interval NOT NULL DEFAULT '5 minutes',
+	caller_retry_window  interval NOT NULL DEFAULT '1 hour',
+	result_ttl           interval NOT NULL DEFAULT '24 hours',
+	repeat_guard         interval,
+	confirm_with         text COLLATE "C",
+	poll_with            text COLLATE "C",
+	poll_after           interval NOT NULL DEFAULT '2 seconds',
+	enabled              bool NOT NULL DEFAULT true,
 	CONSTRAINT idem_policy_pkey PRIMARY KEY (scope),
-	CONSTRAINT idem_policy_scope CHECK (pg_catalog.octet_length(scope) BETWEEN 1 AND 255),
-	CONSTRAINT idem_policy_material CHECK (pg_catalog.cardinality(material) > 0),
-	CONSTRAINT idem_policy_immaterial CHECK (pg_catalog.cardinality(immaterial) > 0),
+	CONSTRAINT idem_policy_scope CHECK (octet_length(scope) BETWEEN 1 AND 255),
+	CONSTRAINT idem_policy_material CHECK (cardinality(material) > 0),
+	CONSTRAINT idem_policy_immaterial CHECK (cardinality(immaterial) > 0),
 	CONSTRAINT idem_policy_entry CHECK (entry IN ('any', 'fingerprint', 'direct')),
 	CONSTRAINT idem_policy_downstream CHECK (downstream IN ('opaque', 'queryable', 'idempotent', 'local')),
 	CONSTRAINT idem_policy_fingerprint_ttl CHECK (fingerprint_ttl > '0' AND fingerprint_ttl <= '100 years'),
@@ -110,8 +110,8 @@ CREATE TABLE @extschema@.idem_policy (
 	CONSTRAINT idem_policy_caller_retry_window CHECK (caller_retry_window > '0' AND caller_retry_window <= '100 years'),
 	CONSTRAINT idem_policy_result_ttl CHECK (result_ttl > '0' AND result_ttl <= '100 years'),
 	-- every session keeps the policies in memory
-	CONSTRAINT idem_policy_confirm_with CHECK (pg_catalog.octet_length(confirm_with) BETWEEN 1 AND 255),
-	CONSTRAINT idem_policy_poll_with CHECK (pg_catalog.octet_length(poll_with) BETWEEN 1 AND 255),
+	CONSTRAINT idem_policy_confirm_with CHECK (octet_length(confirm_with) BETWEEN 1 AND 255),
+	CONSTRAINT idem_policy_poll_with CHECK (octet_length(poll_with) BETWEEN 1 AND 255),
 	CONSTRAINT idem_policy_repeat_guard CHECK (repeat_guard > '0' AND repeat_guard <= '100 years'),
 	CONSTRAINT idem_policy_poll_after CHECK (poll_after > '0' AND poll_after <= '100 years'),
 	-- a retry of ours must not meet an operation that the downstream may still be working on
@@ -145,13 +145,13 @@ COMMENT ON COLUMN @extschema@.idem_policy.enabled IS
 	'false: no new operations; in the row ''*'': none in scopes without a row of their own';
 
 CREATE TABLE @extschema@.idem_policy_version (
-	scope                pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	version              pg_catalog.int4 NOT NULL,
-	material             pg_catalog.text[] COLLATE pg_catalog."C",
-	immaterial           pg_catalog.text[] COLLATE pg_catalog."C",
-	since                pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-	replaced_at          pg_catalog.timestamptz,
-	result_ttl           pg_catalog.interval NOT NULL DEFAULT '24 hours',
+	scope                text COLLATE "C" NOT NULL,
+	version              int4 NOT NULL,
+	material             text[] COLLATE "C",
+	immaterial           text[] COLLATE "C",
+	since                timestamptz NOT NULL DEFAULT clock_timestamp(),
+	replaced_at          timestamptz,
+	result_ttl           interval NOT NULL DEFAULT '24 hours',
 	CONSTRAINT idem_policy_version_pkey PRIMARY KEY (scope, version),
 	CONSTRAINT idem_policy_version_version CHECK (version >= 0)
 ) USING heap;
@@ -170,7 +170,7 @@ COMMENT ON COLUMN @extschema@.idem_policy_version.result_ttl IS 'the longest res
 -- its history.  They pin the search path, and refuse to serve any other table: NEW of a stranger's table could
 -- hold values whose casts run a stranger's code.
 
-CREATE FUNCTION @extschema@.idem_version_merge() RETURNS pg_catalog.trigger
+CREATE FUNCTION @extschema@.idem_version_merge() RETURNS trigger
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -229,7 +229,7 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_version_merge() IS
 	'trigger: check a row of idem_policy_version, and merge it with one that is there already';
 
-CREATE FUNCTION @extschema@.idem_policy_history() RETURNS pg_catalog.trigger
+CREATE FUNCTION @extschema@.idem_policy_history() RETURNS trigger
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -336,15 +336,15 @@ ALTER TABLE @extschema@.idem_policy_version
 -- a policy for those whom a later grant would let in.
 
 CREATE TABLE @extschema@.idem_secret (
-	id               pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	secret           pg_catalog.bytea NOT NULL,
-	signing          pg_catalog.bool NOT NULL,
-	created_at       pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-	verify_until     pg_catalog.timestamptz NOT NULL DEFAULT 'infinity',
-	revoked_at       pg_catalog.timestamptz,
+	id               text COLLATE "C" NOT NULL,
+	secret           bytea NOT NULL,
+	signing          bool NOT NULL,
+	created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+	verify_until     timestamptz NOT NULL DEFAULT 'infinity',
+	revoked_at       timestamptz,
 	CONSTRAINT idem_secret_pkey PRIMARY KEY (id),
-	CONSTRAINT idem_secret_id CHECK (id = pg_catalog."left"(pg_catalog.encode(pg_catalog.sha256('idem:secret:'::pg_catalog.bytea || secret), 'hex'), 8)),
-	CONSTRAINT idem_secret_length CHECK (pg_catalog.octet_length(secret) BETWEEN 32 AND 64),
+	CONSTRAINT idem_secret_id CHECK (id = "left"(encode(sha256('idem:secret:'::bytea || secret), 'hex'), 8)),
+	CONSTRAINT idem_secret_length CHECK (octet_length(secret) BETWEEN 32 AND 64),
 	CONSTRAINT idem_secret_signing CHECK (NOT signing OR (verify_until = 'infinity' AND revoked_at IS NULL))
 ) USING heap;
 CREATE UNIQUE INDEX idem_secret_one_signs ON @extschema@.idem_secret (signing) WHERE signing;
@@ -384,13 +384,13 @@ COMMENT ON COLUMN @extschema@.idem_secrets.revoked_at IS 'since when they are no
 -- is gone leaves a row that means nothing, and that is not dumped.
 
 CREATE TABLE @extschema@.idem_binding (
-	role             pg_catalog.regrole NOT NULL,
-	subject_setting  pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	role             regrole NOT NULL,
+	subject_setting  text COLLATE "C" NOT NULL,
 	CONSTRAINT idem_binding_pkey PRIMARY KEY (role),
-	CONSTRAINT idem_binding_role CHECK (role <> 0::pg_catalog.oid),
+	CONSTRAINT idem_binding_role CHECK (role <> 0::oid),
 	-- a setting of the user's own: PostgreSQL's have no dot, and those of idem are no subject
 	CONSTRAINT idem_binding_setting CHECK (subject_setting ~ '^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)+$'
-		AND subject_setting !~* '^idem\.' AND pg_catalog.octet_length(subject_setting) <= 255)
+		AND subject_setting !~* '^idem\.' AND octet_length(subject_setting) <= 255)
 ) USING heap;
 COMMENT ON TABLE @extschema@.idem_binding IS
 	'roles that may act for one subject only, the one that a setting holds; written by idem_grant and idem_revoke';
@@ -408,7 +408,7 @@ ALTER TABLE @extschema@.idem_binding
 	ENABLE ALWAYS TRIGGER idem_c_stale,
 	ENABLE ALWAYS TRIGGER idem_c_stale_truncate;
 
-CREATE FUNCTION @extschema@.idem_random_secret() RETURNS pg_catalog.bytea
+CREATE FUNCTION @extschema@.idem_random_secret() RETURNS bytea
 	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -432,10 +432,10 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_random_secret() IS 'internal: 32 random bytes from pgcrypto';
 
 CREATE FUNCTION @extschema@.idem_put_secret(
-	secret           pg_catalog.bytea,
-	signing          pg_catalog.bool,
-	verify_for       pg_catalog.interval
-) RETURNS pg_catalog.text
+	secret           bytea,
+	signing          bool,
+	verify_for       interval
+) RETURNS text
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -483,12 +483,12 @@ BEGIN
 	RETURN new_id;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_put_secret(pg_catalog.bytea, pg_catalog.bool, pg_catalog.interval) IS
+COMMENT ON FUNCTION @extschema@.idem_put_secret(bytea, bool, interval) IS
 	'internal: store a secret, and let the one that signed only verify where this one signs from now on';
 
 CREATE FUNCTION @extschema@.idem_rotate_secret(
-	verify_for       pg_catalog.interval DEFAULT NULL
-) RETURNS pg_catalog.text
+	verify_for       interval DEFAULT NULL
+) RETURNS text
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -496,13 +496,13 @@ BEGIN
 	RETURN @extschema@.idem_put_secret(@extschema@.idem_random_secret(), true, verify_for);
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_rotate_secret(pg_catalog.interval) IS
+COMMENT ON FUNCTION @extschema@.idem_rotate_secret(interval) IS
 	'sign with a new secret from now on; the former verifies for verify_for, or as long as any policy needs; returns the new one''s id';
 
 CREATE FUNCTION @extschema@.idem_import_secret(
-	secret           pg_catalog.bytea,
-	signing          pg_catalog.bool DEFAULT false
-) RETURNS pg_catalog.text
+	secret           bytea,
+	signing          bool DEFAULT false
+) RETURNS text
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -521,12 +521,12 @@ BEGIN
 	RETURN @extschema@.idem_put_secret(secret, signing, NULL);
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_import_secret(pg_catalog.bytea, pg_catalog.bool) IS
+COMMENT ON FUNCTION @extschema@.idem_import_secret(bytea, bool) IS
 	'bring a secret from another server, to verify by or to sign with as well; returns its id; one that is known is left as it is, unless it is to sign';
 
 CREATE FUNCTION @extschema@.idem_export_secret(
-	id               pg_catalog.text DEFAULT NULL
-) RETURNS pg_catalog.bytea
+	id               text DEFAULT NULL
+) RETURNS bytea
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -548,12 +548,12 @@ BEGIN
 			  HINT = 'The view idem_secrets lists them.';
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_export_secret(pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_export_secret(text) IS
 	'the secret of this id, or the one that signs, for other servers and for disaster recovery: keep it safe';
 
 CREATE FUNCTION @extschema@.idem_revoke_secret(
-	id               pg_catalog.text
-) RETURNS pg_catalog.void
+	id               text
+) RETURNS void
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -581,7 +581,7 @@ BEGIN
 		WHERE s.id = id AND s.revoked_at IS NULL;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_revoke_secret(pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_revoke_secret(text) IS
 	'stop recognising what this secret has signed, at once and for good';
 
 -- the first secret
@@ -595,34 +595,34 @@ SELECT @extschema@.idem_rotate_secret();
 -- The columns that both tables share come first, in the same places, so that one piece of code reads and
 -- writes a row of either.
 CREATE TABLE @extschema@.idem_record (
-	key              pg_catalog.uuid NOT NULL,
-	acquired_at      pg_catalog.timestamptz NOT NULL,
-	lease_until      pg_catalog.timestamptz NOT NULL,
-	policy_version   pg_catalog.int4 NOT NULL,
-	attempt          pg_catalog.int4 NOT NULL,
-	state            pg_catalog."char" NOT NULL,
-	downstream       pg_catalog."char" NOT NULL,
-	param_hash       pg_catalog.bytea NOT NULL,
-	owner_hash       pg_catalog.bytea NOT NULL,
-	scope            pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	subject          pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	expires_at       pg_catalog.timestamptz,
-	operation        pg_catalog.uuid,
-	holder           pg_catalog.text COLLATE pg_catalog."C",
-	trace_id         pg_catalog.text COLLATE pg_catalog."C",
-	retained_until   pg_catalog.timestamptz NOT NULL,
-	finished_at      pg_catalog.timestamptz,
-	result           pg_catalog.jsonb,
-	result_ref       pg_catalog.text COLLATE pg_catalog."C",
-	reconciled_at    pg_catalog.timestamptz,
-	reconciled_by    pg_catalog.text COLLATE pg_catalog."C",
-	reconcile_note   pg_catalog.text COLLATE pg_catalog."C",
+	key              uuid NOT NULL,
+	acquired_at      timestamptz NOT NULL,
+	lease_until      timestamptz NOT NULL,
+	policy_version   int4 NOT NULL,
+	attempt          int4 NOT NULL,
+	state            "char" NOT NULL,
+	downstream       "char" NOT NULL,
+	param_hash       bytea NOT NULL,
+	owner_hash       bytea NOT NULL,
+	scope            text COLLATE "C" NOT NULL,
+	subject          text COLLATE "C" NOT NULL,
+	expires_at       timestamptz,
+	operation        uuid,
+	holder           text COLLATE "C",
+	trace_id         text COLLATE "C",
+	retained_until   timestamptz NOT NULL,
+	finished_at      timestamptz,
+	result           jsonb,
+	result_ref       text COLLATE "C",
+	reconciled_at    timestamptz,
+	reconciled_by    text COLLATE "C",
+	reconcile_note   text COLLATE "C",
 	CONSTRAINT idem_record_pkey PRIMARY KEY (key),
 	CONSTRAINT idem_record_state CHECK (state IN ('I', 'D', 'F', 'R')),
 	CONSTRAINT idem_record_downstream CHECK (downstream IN ('o', 'q', 'i', 'l')),
 	CONSTRAINT idem_record_attempt CHECK (attempt > 0),
-	CONSTRAINT idem_record_hashes CHECK (pg_catalog.octet_length(param_hash) = 32 AND pg_catalog.octet_length(owner_hash) = 32),
-	CONSTRAINT idem_record_finite CHECK (pg_catalog.isfinite(lease_until) AND pg_catalog.isfinite(acquired_at)),
+	CONSTRAINT idem_record_hashes CHECK (octet_length(param_hash) = 32 AND octet_length(owner_hash) = 32),
+	CONSTRAINT idem_record_finite CHECK (isfinite(lease_until) AND isfinite(acquired_at)),
 	CONSTRAINT idem_record_retention CHECK ((state = 'I') = (retained_until = 'infinity')),
 	CONSTRAINT idem_record_finished CHECK ((state = 'I') = (finished_at IS NULL))
 ) USING heap WITH (
@@ -657,21 +657,21 @@ COMMENT ON COLUMN @extschema@.idem_record.reconciled_by IS 'the role that gave i
 COMMENT ON COLUMN @extschema@.idem_record.reconcile_note IS 'why';
 
 CREATE UNLOGGED TABLE @extschema@.idem_fast (
-	key              pg_catalog.uuid NOT NULL,
-	acquired_at      pg_catalog.timestamptz NOT NULL,
-	lease_until      pg_catalog.timestamptz NOT NULL,
-	policy_version   pg_catalog.int4 NOT NULL,
-	attempt          pg_catalog.int4 NOT NULL,
-	state            pg_catalog."char" NOT NULL,
-	downstream       pg_catalog."char" NOT NULL,
-	param_hash       pg_catalog.bytea NOT NULL,
-	owner_hash       pg_catalog.bytea NOT NULL,
-	scope            pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	subject          pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	expires_at       pg_catalog.timestamptz,
-	operation        pg_catalog.uuid,
-	holder           pg_catalog.text COLLATE pg_catalog."C",
-	trace_id         pg_catalog.text COLLATE pg_catalog."C",
+	key              uuid NOT NULL,
+	acquired_at      timestamptz NOT NULL,
+	lease_until      timestamptz NOT NULL,
+	policy_version   int4 NOT NULL,
+	attempt          int4 NOT NULL,
+	state            "char" NOT NULL,
+	downstream       "char" NOT NULL,
+	param_hash       bytea NOT NULL,
+	owner_hash       bytea NOT NULL,
+	scope            text COLLATE "C" NOT NULL,
+	subject          text COLLATE "C" NOT NULL,
+	expires_at       timestamptz,
+	operation        uuid,
+	holder           text COLLATE "C",
+	trace_id         text COLLATE "C",
 	CONSTRAINT idem_fast_pkey PRIMARY KEY (key)
 ) USING heap WITH (
 	-- every row is dead soon after it was born, and the table is small if that is cleaned up in time
@@ -697,15 +697,15 @@ COMMENT ON COLUMN @extschema@.idem_fast.holder IS 'a label for audits';
 COMMENT ON COLUMN @extschema@.idem_fast.trace_id IS 'a label for traces';
 
 CREATE TABLE @extschema@.idem_alert (
-	key              pg_catalog.uuid NOT NULL,
-	kind             pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	count            pg_catalog.int8 NOT NULL,
-	first_at         pg_catalog.timestamptz NOT NULL,
-	last_at          pg_catalog.timestamptz NOT NULL,
-	role             pg_catalog.text NOT NULL,
-	scope            pg_catalog.text COLLATE pg_catalog."C",
-	subject          pg_catalog.text COLLATE pg_catalog."C",
-	detail           pg_catalog.jsonb,
+	key              uuid NOT NULL,
+	kind             text COLLATE "C" NOT NULL,
+	count            int8 NOT NULL,
+	first_at         timestamptz NOT NULL,
+	last_at          timestamptz NOT NULL,
+	role             text NOT NULL,
+	scope            text COLLATE "C",
+	subject          text COLLATE "C",
+	detail           jsonb,
 	CONSTRAINT idem_alert_pkey PRIMARY KEY (key, kind)
 ) USING heap;
 CREATE INDEX idem_alert_last_at ON @extschema@.idem_alert (last_at);
@@ -728,235 +728,235 @@ COMMENT ON COLUMN @extschema@.idem_alert.detail IS 'what else is known of the la
 -- Signing and reading fingerprints, and the pure functions that all else is made of (src/sign.c)
 
 CREATE FUNCTION @extschema@.idem_sign(
-	subject          pg_catalog.text,
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb,
-	not_after        pg_catalog.timestamptz DEFAULT NULL,
-	confirm_repeat   pg_catalog.bool DEFAULT false
-) RETURNS pg_catalog.text
+	subject          text,
+	scope            text,
+	params           jsonb,
+	not_after        timestamptz DEFAULT NULL,
+	confirm_repeat   bool DEFAULT false
+) RETURNS text
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_sign';
-COMMENT ON FUNCTION @extschema@.idem_sign(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.timestamptz, pg_catalog.bool) IS
+COMMENT ON FUNCTION @extschema@.idem_sign(text, text, jsonb, timestamptz, bool) IS
 	'sign a fingerprint for one operation; writes nothing';
-REVOKE ALL ON FUNCTION @extschema@.idem_sign(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.timestamptz, pg_catalog.bool) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idem_sign(text, text, jsonb, timestamptz, bool) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_inspect(
-	fingerprint          pg_catalog.text,
-	OUT valid            pg_catalog.bool,
-	OUT key              pg_catalog.uuid,
-	OUT expires_at       pg_catalog.timestamptz,
-	OUT subject          pg_catalog.text,
-	OUT scope            pg_catalog.text,
-	OUT param_hash       pg_catalog.bytea,
-	OUT version          pg_catalog.int4,
-	OUT confirmed_repeat pg_catalog.bool
+	fingerprint          text,
+	OUT valid            bool,
+	OUT key              uuid,
+	OUT expires_at       timestamptz,
+	OUT subject          text,
+	OUT scope            text,
+	OUT param_hash       bytea,
+	OUT version          int4,
+	OUT confirmed_repeat bool
 ) RETURNS record
 	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_inspect';
-COMMENT ON FUNCTION @extschema@.idem_inspect(pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_inspect(text) IS
 	'what a fingerprint says; valid: signed by a secret that verifies now, even if its time is past';
-REVOKE ALL ON FUNCTION @extschema@.idem_inspect(pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idem_inspect(text) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_canonical(
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb
-) RETURNS pg_catalog.text
+	scope            text,
+	params           jsonb
+) RETURNS text
 	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_canonical';
-COMMENT ON FUNCTION @extschema@.idem_canonical(pg_catalog.text, pg_catalog.jsonb) IS
+COMMENT ON FUNCTION @extschema@.idem_canonical(text, jsonb) IS
 	'the canonical bytes of what is material in the parameters; of everything where the scope is null';
-REVOKE ALL ON FUNCTION @extschema@.idem_canonical(pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idem_canonical(text, jsonb) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_param_hash(
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb
-) RETURNS pg_catalog.bytea
+	scope            text,
+	params           jsonb
+) RETURNS bytea
 	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_param_hash';
-COMMENT ON FUNCTION @extschema@.idem_param_hash(pg_catalog.text, pg_catalog.jsonb) IS
+COMMENT ON FUNCTION @extschema@.idem_param_hash(text, jsonb) IS
 	'SHA-256 of what idem_canonical returns';
-REVOKE ALL ON FUNCTION @extschema@.idem_param_hash(pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idem_param_hash(text, jsonb) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_key(
-	subject          pg_catalog.text,
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb,
-	client_key       pg_catalog.text DEFAULT NULL
-) RETURNS pg_catalog.uuid
+	subject          text,
+	scope            text,
+	params           jsonb,
+	client_key       text DEFAULT NULL
+) RETURNS uuid
 	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_key';
-COMMENT ON FUNCTION @extschema@.idem_key(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_key(text, text, jsonb, text) IS
 	'the key of a direct call, by its client key or else by what is material in its parameters';
-REVOKE ALL ON FUNCTION @extschema@.idem_key(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idem_key(text, text, jsonb, text) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_downstream_key(
-	key              pg_catalog.uuid,
-	step             pg_catalog.text
-) RETURNS pg_catalog.uuid
+	key              uuid,
+	step             text
+) RETURNS uuid
 	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
 	AS 'MODULE_PATHNAME', 'idem_downstream_key';
-COMMENT ON FUNCTION @extschema@.idem_downstream_key(pg_catalog.uuid, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_downstream_key(uuid, text) IS
 	'the key for one step of an operation that sends several requests downstream';
-REVOKE ALL ON FUNCTION @extschema@.idem_downstream_key(pg_catalog.uuid, pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idem_downstream_key(uuid, text) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_shard(
-	fingerprint      pg_catalog.text,
-	n                pg_catalog.int4
-) RETURNS pg_catalog.int4
+	fingerprint      text,
+	n                int4
+) RETURNS int4
 	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
 	AS 'MODULE_PATHNAME', 'idem_shard';
-COMMENT ON FUNCTION @extschema@.idem_shard(pg_catalog.text, pg_catalog.int4) IS
+COMMENT ON FUNCTION @extschema@.idem_shard(text, int4) IS
 	'which of n servers, 0 to n - 1, the operation that a fingerprint names belongs to; reads it without verifying it';
-REVOKE ALL ON FUNCTION @extschema@.idem_shard(pg_catalog.text, pg_catalog.int4) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idem_shard(text, int4) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_shard_key(
-	key              pg_catalog.uuid,
-	n                pg_catalog.int4
-) RETURNS pg_catalog.int4
+	key              uuid,
+	n                int4
+) RETURNS int4
 	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
 	AS 'MODULE_PATHNAME', 'idem_shard_key';
-COMMENT ON FUNCTION @extschema@.idem_shard_key(pg_catalog.uuid, pg_catalog.int4) IS
+COMMENT ON FUNCTION @extschema@.idem_shard_key(uuid, int4) IS
 	'which of n servers, 0 to n - 1, an operation belongs to, by its key';
-REVOKE ALL ON FUNCTION @extschema@.idem_shard_key(pg_catalog.uuid, pg_catalog.int4) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idem_shard_key(uuid, int4) FROM PUBLIC;
 
 -- The life of a claim (src/acquire.c, src/finish.c, src/status.c)
 
 CREATE FUNCTION @extschema@.idem_acquire(
-	fingerprint      pg_catalog.text,
-	subject          pg_catalog.text,
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb,
-	wait             pg_catalog.interval DEFAULT '0',
-	owner            pg_catalog.uuid DEFAULT NULL,
-	holder           pg_catalog.text DEFAULT NULL,
-	trace_id         pg_catalog.text DEFAULT NULL
+	fingerprint      text,
+	subject          text,
+	scope            text,
+	params           jsonb,
+	wait             interval DEFAULT '0',
+	owner            uuid DEFAULT NULL,
+	holder           text DEFAULT NULL,
+	trace_id         text DEFAULT NULL
 ) RETURNS @extschema@.idem_claim
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_acquire';
-COMMENT ON FUNCTION @extschema@.idem_acquire(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.interval, pg_catalog.uuid, pg_catalog.text, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_acquire(text, text, text, jsonb, interval, uuid, text, text) IS
 	'claim the operation that a fingerprint was signed for, or learn what became of it';
 
 CREATE FUNCTION @extschema@.idem_acquire_direct(
-	subject          pg_catalog.text,
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb,
-	client_key       pg_catalog.text DEFAULT NULL,
-	wait             pg_catalog.interval DEFAULT '0',
-	owner            pg_catalog.uuid DEFAULT NULL,
-	holder           pg_catalog.text DEFAULT NULL,
-	trace_id         pg_catalog.text DEFAULT NULL
+	subject          text,
+	scope            text,
+	params           jsonb,
+	client_key       text DEFAULT NULL,
+	wait             interval DEFAULT '0',
+	owner            uuid DEFAULT NULL,
+	holder           text DEFAULT NULL,
+	trace_id         text DEFAULT NULL
 ) RETURNS @extschema@.idem_claim
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_acquire_direct';
-COMMENT ON FUNCTION @extschema@.idem_acquire_direct(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.interval, pg_catalog.uuid, pg_catalog.text, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_acquire_direct(text, text, jsonb, text, interval, uuid, text, text) IS
 	'the same without a fingerprint: the operation is named by a key of the client''s, or by what is material in its parameters';
 
 CREATE FUNCTION @extschema@.idem_commit(
-	key              pg_catalog.uuid,
-	owner            pg_catalog.uuid,
-	result           pg_catalog.jsonb DEFAULT NULL,
-	result_ref       pg_catalog.text DEFAULT NULL
+	key              uuid,
+	owner            uuid,
+	result           jsonb DEFAULT NULL,
+	result_ref       text DEFAULT NULL
 ) RETURNS @extschema@.idem_ack
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_commit';
-COMMENT ON FUNCTION @extschema@.idem_commit(pg_catalog.uuid, pg_catalog.uuid, pg_catalog.jsonb, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_commit(uuid, uuid, jsonb, text) IS
 	'the operation happened, with this result; every retry gets it from now on';
 
 CREATE FUNCTION @extschema@.idem_fail(
-	key              pg_catalog.uuid,
-	owner            pg_catalog.uuid,
-	reason           pg_catalog.jsonb,
-	retryable        pg_catalog.bool DEFAULT false
+	key              uuid,
+	owner            uuid,
+	reason           jsonb,
+	retryable        bool DEFAULT false
 ) RETURNS @extschema@.idem_ack
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_fail';
-COMMENT ON FUNCTION @extschema@.idem_fail(pg_catalog.uuid, pg_catalog.uuid, pg_catalog.jsonb, pg_catalog.bool) IS
+COMMENT ON FUNCTION @extschema@.idem_fail(uuid, uuid, jsonb, bool) IS
 	'the operation failed for good, with this reason; or, retryable, this attempt did and the next acquire makes another';
 
 CREATE FUNCTION @extschema@.idem_release(
-	key              pg_catalog.uuid,
-	owner            pg_catalog.uuid
+	key              uuid,
+	owner            uuid
 ) RETURNS @extschema@.idem_ack
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_release';
-COMMENT ON FUNCTION @extschema@.idem_release(pg_catalog.uuid, pg_catalog.uuid) IS
+COMMENT ON FUNCTION @extschema@.idem_release(uuid, uuid) IS
 	'give the claim up, certain that nothing happened';
 
 CREATE FUNCTION @extschema@.idem_renew(
-	key              pg_catalog.uuid,
-	owner            pg_catalog.uuid,
-	lease            pg_catalog.interval DEFAULT NULL
+	key              uuid,
+	owner            uuid,
+	lease            interval DEFAULT NULL
 ) RETURNS @extschema@.idem_ack
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_renew';
-COMMENT ON FUNCTION @extschema@.idem_renew(pg_catalog.uuid, pg_catalog.uuid, pg_catalog.interval) IS
+COMMENT ON FUNCTION @extschema@.idem_renew(uuid, uuid, interval) IS
 	'hold the claim for lease from now on, or for the scope''s in_flight_ttl; never shortens';
 
 CREATE FUNCTION @extschema@.idem_status(
-	fingerprint      pg_catalog.text,
-	subject          pg_catalog.text,
-	wait             pg_catalog.interval DEFAULT '0'
+	fingerprint      text,
+	subject          text,
+	wait             interval DEFAULT '0'
 ) RETURNS @extschema@.idem_claim
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_status';
-COMMENT ON FUNCTION @extschema@.idem_status(pg_catalog.text, pg_catalog.text, pg_catalog.interval) IS
+COMMENT ON FUNCTION @extschema@.idem_status(text, text, interval) IS
 	'what became of the operation that a fingerprint was signed for; writes nothing';
 
 CREATE FUNCTION @extschema@.idem_status_key(
-	key              pg_catalog.uuid,
-	subject          pg_catalog.text,
-	wait             pg_catalog.interval DEFAULT '0'
+	key              uuid,
+	subject          text,
+	wait             interval DEFAULT '0'
 ) RETURNS @extschema@.idem_claim
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_status_key';
-COMMENT ON FUNCTION @extschema@.idem_status_key(pg_catalog.uuid, pg_catalog.text, pg_catalog.interval) IS
+COMMENT ON FUNCTION @extschema@.idem_status_key(uuid, text, interval) IS
 	'what became of the subject''s operation with this key; writes nothing';
 
 
 -- Audits (src/audit.c)
 
 CREATE FUNCTION @extschema@.idem_uncommitted(
-	OUT key              pg_catalog.uuid,
-	OUT scope            pg_catalog.text,
-	OUT subject          pg_catalog.text,
-	OUT downstream       pg_catalog."char",
-	OUT attempt          pg_catalog.int4,
-	OUT holder           pg_catalog.text,
-	OUT trace_id         pg_catalog.text,
-	OUT acquired_at      pg_catalog.timestamptz,
-	OUT lease_until      pg_catalog.timestamptz,
-	OUT xid              pg_catalog.xid
+	OUT key              uuid,
+	OUT scope            text,
+	OUT subject          text,
+	OUT downstream       "char",
+	OUT attempt          int4,
+	OUT holder           text,
+	OUT trace_id         text,
+	OUT acquired_at      timestamptz,
+	OUT lease_until      timestamptz,
+	OUT xid              xid
 ) RETURNS SETOF record
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_uncommitted';
 COMMENT ON FUNCTION @extschema@.idem_uncommitted() IS
 	'the claims of transactions that are still open, seen without waiting for them';
 
-CREATE FUNCTION @extschema@.idem_downstream_name(downstream pg_catalog."char") RETURNS pg_catalog.text
+CREATE FUNCTION @extschema@.idem_downstream_name(downstream "char") RETURNS text
 	LANGUAGE sql IMMUTABLE PARALLEL SAFE
 	AS $$
 SELECT CASE downstream WHEN 'o' THEN 'opaque' WHEN 'q' THEN 'queryable' WHEN 'i' THEN 'idempotent' WHEN 'l' THEN 'local' END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_downstream_name(pg_catalog."char") IS
+COMMENT ON FUNCTION @extschema@.idem_downstream_name("char") IS
 	'the name of a downstream kind, by the letter that the tables store';
 
 CREATE VIEW @extschema@.idem_in_flight AS
 SELECT c.key, c.scope, c.subject,
 		@extschema@.idem_downstream_name(c.downstream) AS downstream,
 		c.attempt, c.holder, c.trace_id, c.acquired_at, c.lease_until,
-		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) c.acquired_at AS age,
-		c.lease_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp() AS lease_left,
+		clock_timestamp() - c.acquired_at AS age,
+		c.lease_until - clock_timestamp() AS lease_left,
 		c.xid, p.gid
 	FROM (
 		SELECT r.key, r.scope, r.subject, r.downstream, r.attempt, r.holder, r.trace_id, r.acquired_at, r.lease_until,
-				NULL::pg_catalog.xid AS xid
+				NULL::xid AS xid
 			FROM @extschema@.idem_record AS r
-			WHERE r.retained_until OPERATOR(pg_catalog.=) 'infinity' AND r.operation IS NULL
+			WHERE r.retained_until = 'infinity' AND r.operation IS NULL
 		UNION ALL
 		SELECT u.key, u.scope, u.subject, u.downstream, u.attempt, u.holder, u.trace_id, u.acquired_at, u.lease_until, u.xid
 			FROM @extschema@.idem_uncommitted() AS u
 	) AS c
-	LEFT JOIN pg_catalog.pg_prepared_xacts AS p ON p.transaction OPERATOR(pg_catalog.=) c.xid;
+	LEFT JOIN pg_prepared_xacts AS p ON p.transaction = c.xid;
 COMMENT ON VIEW @extschema@.idem_in_flight IS 'operations at work; those of transactions still open have their xid, and the gid of a prepared one';
 COMMENT ON COLUMN @extschema@.idem_in_flight.key IS 'the operation''s key';
 COMMENT ON COLUMN @extschema@.idem_in_flight.scope IS 'the tool or operation';
@@ -976,15 +976,15 @@ CREATE VIEW @extschema@.idem_stuck AS
 SELECT r.key, r.scope, r.subject,
 		@extschema@.idem_downstream_name(r.downstream) AS downstream,
 		r.attempt, r.holder, r.trace_id, r.acquired_at, r.lease_until,
-		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) r.lease_until AS overdue,
+		clock_timestamp() - r.lease_until AS overdue,
 		-- pasted as it is, it is refused: which of the three is true only downstream knows
-		'SELECT @extschema@.idem_reconcile(' || pg_catalog.quote_literal(r.key)
+		'SELECT @extschema@.idem_reconcile(' || quote_literal(r.key)
 			|| ', verdict => ''DONE|FAILED|RETRY'', note => ''what you found'', result => NULL);' AS reconcile
 	FROM @extschema@.idem_record AS r
-	WHERE r.retained_until OPERATOR(pg_catalog.=) 'infinity'
+	WHERE r.retained_until = 'infinity'
 		AND r.operation IS NULL
-		AND r.downstream OPERATOR(pg_catalog.<>) 'i'
-		AND r.lease_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp();
+		AND r.downstream <> 'i'
+		AND r.lease_until <= clock_timestamp();
 COMMENT ON VIEW @extschema@.idem_stuck IS 'operations whose outcome nobody knows: find it out downstream, then say so';
 COMMENT ON COLUMN @extschema@.idem_stuck.key IS 'the operation''s key, which went downstream';
 COMMENT ON COLUMN @extschema@.idem_stuck.scope IS 'the tool or operation';
@@ -1003,7 +1003,7 @@ SELECT r.key, r.scope, r.subject,
 		CASE r.state WHEN 'I' THEN 'IN_FLIGHT' WHEN 'D' THEN 'DONE' WHEN 'F' THEN 'FAILED' WHEN 'R' THEN 'RELEASED' END AS state,
 		@extschema@.idem_downstream_name(r.downstream) AS downstream,
 		r.attempt, r.holder, r.trace_id, r.result_ref, r.acquired_at, r.lease_until, r.expires_at, r.finished_at, r.retained_until,
-		r.policy_version, pg_catalog.encode(r.param_hash, 'hex') AS param_hash,
+		r.policy_version, encode(r.param_hash, 'hex') AS param_hash,
 		r.reconciled_at, r.reconciled_by, r.reconcile_note
 	FROM @extschema@.idem_record AS r
 	WHERE r.operation IS NULL;
@@ -1029,34 +1029,34 @@ COMMENT ON COLUMN @extschema@.idem_audit.reconciled_by IS 'the role that gave it
 COMMENT ON COLUMN @extschema@.idem_audit.reconcile_note IS 'why';
 
 CREATE FUNCTION @extschema@.idem_reconcile(
-	key              pg_catalog.uuid,
-	verdict          pg_catalog.text,
-	note             pg_catalog.text,
-	result           pg_catalog.jsonb DEFAULT NULL,
-	result_ref       pg_catalog.text DEFAULT NULL,
-	force            pg_catalog.bool DEFAULT false
+	key              uuid,
+	verdict          text,
+	note             text,
+	result           jsonb DEFAULT NULL,
+	result_ref       text DEFAULT NULL,
+	force            bool DEFAULT false
 ) RETURNS @extschema@.idem_ack
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_reconcile';
-COMMENT ON FUNCTION @extschema@.idem_reconcile(pg_catalog.uuid, pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.bool) IS
+COMMENT ON FUNCTION @extschema@.idem_reconcile(uuid, text, text, jsonb, text, bool) IS
 	'an operator has found out what became of an operation: DONE, FAILED, or RETRY where nothing happened; the note says how';
 
 CREATE FUNCTION @extschema@.idem_execute(
-	subject          pg_catalog.text,
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb,
-	fn               pg_catalog.regprocedure,
-	fingerprint      pg_catalog.text DEFAULT NULL,
-	client_key       pg_catalog.text DEFAULT NULL,
-	wait             pg_catalog.interval DEFAULT '30 s',
-	trace_id         pg_catalog.text DEFAULT NULL
+	subject          text,
+	scope            text,
+	params           jsonb,
+	fn               regprocedure,
+	fingerprint      text DEFAULT NULL,
+	client_key       text DEFAULT NULL,
+	wait             interval DEFAULT '30 s',
+	trace_id         text DEFAULT NULL
 ) RETURNS @extschema@.idem_claim
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_execute';
-COMMENT ON FUNCTION @extschema@.idem_execute(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.regprocedure, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_execute(text, text, jsonb, regprocedure, text, text, interval, text) IS
 	'run fn(params) once and keep what it returns; DONE with replayed = false is the first run';
 
-CREATE FUNCTION @extschema@.idem_require() RETURNS pg_catalog.trigger
+CREATE FUNCTION @extschema@.idem_require() RETURNS trigger
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_require';
 COMMENT ON FUNCTION @extschema@.idem_require() IS
@@ -1066,22 +1066,22 @@ COMMENT ON FUNCTION @extschema@.idem_require() IS
 -- Care: what lapses goes, what is stuck is told of
 
 CREATE FUNCTION @extschema@.idem_alert_stuck(
-	key              pg_catalog.uuid,
-	scope            pg_catalog.text,
-	subject          pg_catalog.text,
-	holder           pg_catalog.text,
-	attempt          pg_catalog.int4
-) RETURNS pg_catalog.void
+	key              uuid,
+	scope            text,
+	subject          text,
+	holder           text,
+	attempt          int4
+) RETURNS void
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_alert_stuck';
-COMMENT ON FUNCTION @extschema@.idem_alert_stuck(pg_catalog.uuid, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4) IS
+COMMENT ON FUNCTION @extschema@.idem_alert_stuck(uuid, text, text, text, int4) IS
 	'internal: raise the alert for one stuck claim';
 
 -- A lapsed row is deleted only if it has still lapsed once it is locked; rows that are locked elsewhere are left
 -- to the next call.  A guard row stays as long as its operation is at work, or finished within the guard's time.
 CREATE FUNCTION @extschema@.idem_purge(
-	max_rows         pg_catalog.int4 DEFAULT 10000
-) RETURNS pg_catalog.int8
+	max_rows         int4 DEFAULT 10000
+) RETURNS int8
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	SET plan_cache_mode = force_generic_plan
@@ -1122,13 +1122,13 @@ BEGIN
 	RETURN purged;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_purge(pg_catalog.int4) IS
+COMMENT ON FUNCTION @extschema@.idem_purge(int4) IS
 	'delete records that have lapsed, at most so many; those in flight never lapse; returns how many went';
 
 CREATE FUNCTION @extschema@.idem_maintain(
-	OUT purged           pg_catalog.int8,
-	OUT newly_stuck      pg_catalog.int8,
-	OUT alerts_purged    pg_catalog.int8
+	OUT purged           int8,
+	OUT newly_stuck      int8,
+	OUT alerts_purged    int8
 ) RETURNS record
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1180,21 +1180,21 @@ COMMENT ON FUNCTION @extschema@.idem_maintain() IS
 -- Replies: what a model or an HTTP client is told (src/reply.c, src/preview.c, src/http.c)
 
 CREATE TABLE @extschema@.idem_guidance (
-	outcome          pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	scope            pg_catalog.text COLLATE pg_catalog."C" NOT NULL DEFAULT '*',
-	lang             pg_catalog.text COLLATE pg_catalog."C" NOT NULL DEFAULT 'en',
-	meaning          pg_catalog.text,
-	instruction      pg_catalog.text,
+	outcome          text COLLATE "C" NOT NULL,
+	scope            text COLLATE "C" NOT NULL DEFAULT '*',
+	lang             text COLLATE "C" NOT NULL DEFAULT 'en',
+	meaning          text,
+	instruction      text,
 	CONSTRAINT idem_guidance_pkey PRIMARY KEY (outcome, scope, lang),
 	CONSTRAINT idem_guidance_outcome CHECK (outcome IN (
 		'PREVIEW_READY', 'ACQUIRED', 'ACQUIRED_AGAIN', 'TAKEOVER', 'IN_FLIGHT', 'DONE', 'DONE_NOW', 'FAILED', 'RECONCILE',
 		'PARAM_MISMATCH', 'SUBJECT_MISMATCH', 'SCOPE_MISMATCH', 'EXPIRED', 'INVALID', 'REPEAT', 'REPEAT_OPEN',
 		'NONE', 'NONE_UNSURE', 'UNKNOWN', 'RETRYABLE', 'ATTEMPT_FAILED', 'RELEASED')),
-	CONSTRAINT idem_guidance_scope CHECK (pg_catalog.octet_length(scope) BETWEEN 1 AND 255),
+	CONSTRAINT idem_guidance_scope CHECK (octet_length(scope) BETWEEN 1 AND 255),
 	CONSTRAINT idem_guidance_lang CHECK (lang IN ('en', 'zh')),
 	CONSTRAINT idem_guidance_text CHECK (meaning IS NOT NULL OR instruction IS NOT NULL),
-	CONSTRAINT idem_guidance_meaning CHECK (pg_catalog.octet_length(meaning) BETWEEN 1 AND 4096),
-	CONSTRAINT idem_guidance_instruction CHECK (pg_catalog.octet_length(instruction) BETWEEN 1 AND 4096)
+	CONSTRAINT idem_guidance_meaning CHECK (octet_length(meaning) BETWEEN 1 AND 4096),
+	CONSTRAINT idem_guidance_instruction CHECK (octet_length(instruction) BETWEEN 1 AND 4096)
 ) USING heap;
 COMMENT ON TABLE @extschema@.idem_guidance IS
 	'your own texts for replies, in place of those that come with idem; a scope''s own row goes before ''*''';
@@ -1207,51 +1207,51 @@ COMMENT ON COLUMN @extschema@.idem_guidance.meaning IS
 COMMENT ON COLUMN @extschema@.idem_guidance.instruction IS 'what to do next; likewise';
 
 CREATE FUNCTION @extschema@.idem_reply_default(
-	kind             pg_catalog.text,
-	lang             pg_catalog.text,
-	OUT language     pg_catalog.text,
-	OUT code         pg_catalog.text,
-	OUT retryable    pg_catalog.bool,
-	OUT effect       pg_catalog.text,
-	OUT http_status  pg_catalog.int4,
-	OUT title        pg_catalog.text,
-	OUT meaning      pg_catalog.text,
-	OUT instruction  pg_catalog.text
+	kind             text,
+	lang             text,
+	OUT language     text,
+	OUT code         text,
+	OUT retryable    bool,
+	OUT effect       text,
+	OUT http_status  int4,
+	OUT title        text,
+	OUT meaning      text,
+	OUT instruction  text
 ) RETURNS record
 	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL SAFE
 	AS 'MODULE_PATHNAME', 'idem_reply_default';
-COMMENT ON FUNCTION @extschema@.idem_reply_default(pg_catalog.text, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_reply_default(text, text) IS
 	'internal: what idem itself says in one kind of reply, its places not filled';
 
 CREATE FUNCTION @extschema@.idem_reply_fill(
-	template         pg_catalog.text,
-	lang             pg_catalog.text,
-	confirm_with     pg_catalog.text,
-	poll_with        pg_catalog.text,
-	poll_after_ms    pg_catalog.int8,
-	material         pg_catalog.text[],
-	immaterial       pg_catalog.text[]
-) RETURNS pg_catalog.text
+	template         text,
+	lang             text,
+	confirm_with     text,
+	poll_with        text,
+	poll_after_ms    int8,
+	material         text[],
+	immaterial       text[]
+) RETURNS text
 	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL SAFE
 	AS 'MODULE_PATHNAME', 'idem_reply_fill';
-COMMENT ON FUNCTION @extschema@.idem_reply_fill(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text[], pg_catalog.text[]) IS
+COMMENT ON FUNCTION @extschema@.idem_reply_fill(text, text, text, text, int8, text[], text[]) IS
 	'internal: a text with its places filled from the policy';
 
 CREATE FUNCTION @extschema@.idem_find_repeat(
-	subject          pg_catalog.text,
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb
+	subject          text,
+	scope            text,
+	params           jsonb
 ) RETURNS @extschema@.idem_claim
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_find_repeat';
-COMMENT ON FUNCTION @extschema@.idem_find_repeat(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) IS
+COMMENT ON FUNCTION @extschema@.idem_find_repeat(text, text, jsonb) IS
 	'internal: an equal operation within the scope''s repeat_guard, or null';
 
 -- The case that an outcome falls into.  Only idem_status knows a token's time, and then NONE is certain: its
 -- claim has a scope.  A finished operation behind REPEAT has a time, one whose outcome is unknown has none.  Who
 -- releases a claim is certain that nothing happened, but that speaks of no attempt before, and a reason speaks of
 -- a failure.
-CREATE FUNCTION @extschema@.idem_reply_kind(claim @extschema@.idem_claim) RETURNS pg_catalog.text
+CREATE FUNCTION @extschema@.idem_reply_kind(claim @extschema@.idem_claim) RETURNS text
 	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT PARALLEL SAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -1276,9 +1276,9 @@ COMMENT ON FUNCTION @extschema@.idem_reply_kind(@extschema@.idem_claim) IS 'inte
 
 CREATE FUNCTION @extschema@.idem_compose_reply(
 	claim            @extschema@.idem_claim,
-	kind             pg_catalog.text,
-	lang             pg_catalog.text
-) RETURNS pg_catalog.jsonb
+	kind             text,
+	lang             text
+) RETURNS jsonb
 	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -1333,7 +1333,7 @@ BEGIN
 	RETURN reply || jsonb_strip_nulls(extra);
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_compose_reply(@extschema@.idem_claim, pg_catalog.text, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_compose_reply(@extschema@.idem_claim, text, text) IS
 	'internal: a reply of one kind';
 
 -- The functions that follow read policies and texts with their owner's rights: what a reply needs of them is no
@@ -1341,8 +1341,8 @@ COMMENT ON FUNCTION @extschema@.idem_compose_reply(@extschema@.idem_claim, pg_ca
 
 CREATE FUNCTION @extschema@.idem_reply(
 	claim            @extschema@.idem_claim,
-	lang             pg_catalog.text DEFAULT NULL
-) RETURNS pg_catalog.jsonb
+	lang             text DEFAULT NULL
+) RETURNS jsonb
 	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -1350,16 +1350,16 @@ BEGIN
 	RETURN @extschema@.idem_compose_reply(claim, @extschema@.idem_reply_kind(claim), lang);
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_reply(@extschema@.idem_claim, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_reply(@extschema@.idem_claim, text) IS
 	'what a model is told of a claim: what is the case, what to do next, whether the effect has happened; in lang, or idem.lang';
 
 CREATE FUNCTION @extschema@.idem_make_preview(
-	subject          pg_catalog.text,
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb,
-	not_after        pg_catalog.timestamptz,
-	confirm_repeat   pg_catalog.bool
-) RETURNS pg_catalog.jsonb
+	subject          text,
+	scope            text,
+	params           jsonb,
+	not_after        timestamptz,
+	confirm_repeat   bool
+) RETURNS jsonb
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -1383,27 +1383,27 @@ BEGIN
 			'copy_back', jsonb_build_array('fingerprint'));
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_make_preview(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.timestamptz, pg_catalog.bool) IS
+COMMENT ON FUNCTION @extschema@.idem_make_preview(text, text, jsonb, timestamptz, bool) IS
 	'internal: what idem_preview returns, for a caller that may act for the subject';
 
 CREATE FUNCTION @extschema@.idem_preview(
-	subject          pg_catalog.text,
-	scope            pg_catalog.text,
-	params           pg_catalog.jsonb,
-	not_after        pg_catalog.timestamptz DEFAULT NULL,
-	confirm_repeat   pg_catalog.bool DEFAULT false
-) RETURNS pg_catalog.jsonb
+	subject          text,
+	scope            text,
+	params           jsonb,
+	not_after        timestamptz DEFAULT NULL,
+	confirm_repeat   bool DEFAULT false
+) RETURNS jsonb
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_preview';
-COMMENT ON FUNCTION @extschema@.idem_preview(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.timestamptz, pg_catalog.bool) IS
+COMMENT ON FUNCTION @extschema@.idem_preview(text, text, jsonb, timestamptz, bool) IS
 	'a reply with a fingerprint for one operation and how to confirm it; or, within the scope''s repeat_guard, that it is likely a repeat; writes nothing';
 
 CREATE FUNCTION @extschema@.idem_http(
 	claim            @extschema@.idem_claim,
-	lang             pg_catalog.text DEFAULT NULL,
-	OUT status       pg_catalog.int4,
-	OUT headers      pg_catalog.jsonb,
-	OUT body         pg_catalog.jsonb
+	lang             text DEFAULT NULL,
+	OUT status       int4,
+	OUT headers      jsonb,
+	OUT body         jsonb
 ) RETURNS record
 	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1444,47 +1444,47 @@ BEGIN
 	END IF;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_http(@extschema@.idem_claim, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_http(@extschema@.idem_claim, text) IS
 	'the same as an HTTP answer: a status, headers as PostgREST takes them, and the first result or an RFC 9457 problem';
 
-CREATE FUNCTION @extschema@.idem_http_key(header pg_catalog.text) RETURNS pg_catalog.text
+CREATE FUNCTION @extschema@.idem_http_key(header text) RETURNS text
 	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE
 	AS 'MODULE_PATHNAME', 'idem_http_key';
-COMMENT ON FUNCTION @extschema@.idem_http_key(pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_http_key(text) IS
 	'the key in the value of an Idempotency-Key header, a quoted string by RFC 8941';
 
 
 -- Counters (src/stat.c)
 
-CREATE FUNCTION @extschema@.idem_preloaded() RETURNS pg_catalog.bool
+CREATE FUNCTION @extschema@.idem_preloaded() RETURNS bool
 	LANGUAGE C STABLE PARALLEL SAFE
 	AS 'MODULE_PATHNAME', 'idem_preloaded';
 COMMENT ON FUNCTION @extschema@.idem_preloaded() IS
 	'whether shared_preload_libraries names idem: without it nothing is counted, and there is no worker';
 
 CREATE FUNCTION @extschema@.idem_stat_counters(
-	OUT scope            pg_catalog.text,
-	OUT event            pg_catalog.text,
-	OUT calls            pg_catalog.int8,
-	OUT total_time       pg_catalog.float8
+	OUT scope            text,
+	OUT event            text,
+	OUT calls            int8,
+	OUT total_time       float8
 ) RETURNS SETOF record
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_stat_counters';
 COMMENT ON FUNCTION @extschema@.idem_stat_counters() IS
 	'this database''s counters, one row for each scope and event; total_time in milliseconds; needs shared_preload_libraries';
 
-CREATE FUNCTION @extschema@.idem_stat_reset() RETURNS pg_catalog.void
+CREATE FUNCTION @extschema@.idem_stat_reset() RETURNS void
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_stat_reset';
 COMMENT ON FUNCTION @extschema@.idem_stat_reset() IS 'set this database''s counters to zero';
 
 CREATE FUNCTION @extschema@.idem_stat_purged(
-	scope            pg_catalog.text,
-	count            pg_catalog.int8
-) RETURNS pg_catalog.void
+	scope            text,
+	count            int8
+) RETURNS void
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_stat_purged';
-COMMENT ON FUNCTION @extschema@.idem_stat_purged(pg_catalog.text, pg_catalog.int8) IS
+COMMENT ON FUNCTION @extschema@.idem_stat_purged(text, int8) IS
 	'internal: count purged records';
 
 -- Each call is in one of the columns from executed to rolled_back, so that these add up to calls.
@@ -1609,10 +1609,10 @@ COMMENT ON COLUMN @extschema@.idem_alerts.detail IS 'what else is known of the l
 
 -- Parts of idem_health(), which has their owner's rights; each gives no row where all is well.
 CREATE FUNCTION @extschema@.idem_health_tables(
-	OUT name             pg_catalog.text,
-	OUT status           pg_catalog.text,
-	OUT detail           pg_catalog.text,
-	OUT advice           pg_catalog.text
+	OUT name             text,
+	OUT status           text,
+	OUT detail           text,
+	OUT advice           text
 ) RETURNS SETOF record
 	LANGUAGE sql STABLE PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1647,10 +1647,10 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_health_tables() IS 'internal: what is wrong with the two tables';
 
 CREATE FUNCTION @extschema@.idem_health_policies(
-	OUT name             pg_catalog.text,
-	OUT status           pg_catalog.text,
-	OUT detail           pg_catalog.text,
-	OUT advice           pg_catalog.text
+	OUT name             text,
+	OUT status           text,
+	OUT detail           text,
+	OUT advice           text
 ) RETURNS SETOF record
 	LANGUAGE sql STABLE PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1681,10 +1681,10 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_health_policies() IS 'internal: policies whose leases are shorter than what was seen';
 
 CREATE FUNCTION @extschema@.idem_health_server(
-	OUT name             pg_catalog.text,
-	OUT status           pg_catalog.text,
-	OUT detail           pg_catalog.text,
-	OUT advice           pg_catalog.text
+	OUT name             text,
+	OUT status           text,
+	OUT detail           text,
+	OUT advice           text
 ) RETURNS SETOF record
 	LANGUAGE sql VOLATILE PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1725,10 +1725,10 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_health_server() IS 'internal: what is wrong with the server''s settings';
 
 CREATE FUNCTION @extschema@.idem_health_claims(
-	OUT name             pg_catalog.text,
-	OUT status           pg_catalog.text,
-	OUT detail           pg_catalog.text,
-	OUT advice           pg_catalog.text
+	OUT name             text,
+	OUT status           text,
+	OUT detail           text,
+	OUT advice           text
 ) RETURNS SETOF record
 	LANGUAGE sql VOLATILE PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1763,10 +1763,10 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_health_claims() IS 'internal: what is wrong with claims, clocks and secrets';
 
 CREATE FUNCTION @extschema@.idem_health(
-	OUT name             pg_catalog.text,
-	OUT status           pg_catalog.text,
-	OUT detail           pg_catalog.text,
-	OUT advice           pg_catalog.text
+	OUT name             text,
+	OUT status           text,
+	OUT detail           text,
+	OUT advice           text
 ) RETURNS SETOF record
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1823,9 +1823,9 @@ COMMENT ON FUNCTION @extschema@.idem_health() IS
 -- Which set opens what: a new function or view is one more line here.  A name stands for every member of the
 -- extension so called.
 CREATE FUNCTION @extschema@.idem_privileges(
-	OUT set          pg_catalog.text,
-	OUT name         pg_catalog.text,
-	OUT privilege    pg_catalog.text
+	OUT set          text,
+	OUT name         text,
+	OUT privilege    text
 ) RETURNS SETOF record
 	LANGUAGE sql IMMUTABLE PARALLEL SAFE
 	AS $$
@@ -1898,12 +1898,12 @@ COMMENT ON FUNCTION @extschema@.idem_privileges() IS 'what each set that idem_gr
 -- The extension's tables, views and functions, as GRANT names them.  Internal trigger functions, which nobody
 -- needs any privilege on, are left out where grants are concerned: see idem_version_merge.
 CREATE FUNCTION @extschema@.idem_members(
-	OUT name         pg_catalog.text,
-	OUT object       pg_catalog.text,
-	OUT owner        pg_catalog.oid,
-	OUT acl          pg_catalog.aclitem[],
-	OUT is_table     pg_catalog.bool,
-	OUT is_internal  pg_catalog.bool
+	OUT name         text,
+	OUT object       text,
+	OUT owner        oid,
+	OUT acl          aclitem[],
+	OUT is_table     bool,
+	OUT is_internal  bool
 ) RETURNS SETOF record
 	LANGUAGE sql STABLE PARALLEL SAFE
 	SET search_path = pg_catalog, pg_temp
@@ -1933,10 +1933,10 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_members() IS 'internal: the extension''s tables, views and functions';
 
 CREATE FUNCTION @extschema@.idem_hand_out(
-	role             pg_catalog.regrole,
-	set              pg_catalog.text,
-	command          pg_catalog.text
-) RETURNS pg_catalog.void
+	role             regrole,
+	set              text,
+	command          text
+) RETURNS void
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -1965,14 +1965,14 @@ BEGIN
 	END LOOP;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_hand_out(pg_catalog.regrole, pg_catalog.text, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_hand_out(regrole, text, text) IS
 	'internal: GRANT or REVOKE for everything in a set';
 
 CREATE FUNCTION @extschema@.idem_bind(
-	role             pg_catalog.regrole,
-	set              pg_catalog.text,
-	subject_setting  pg_catalog.text
-) RETURNS pg_catalog.void
+	role             regrole,
+	set              text,
+	subject_setting  text
+) RETURNS void
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -2002,10 +2002,10 @@ BEGIN
 	END;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_bind(pg_catalog.regrole, pg_catalog.text, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_bind(regrole, text, text) IS
 	'internal: bind a role to the subject that a setting holds, or say that it is bound already';
 
-CREATE FUNCTION @extschema@.idem_unbind(role pg_catalog.regrole) RETURNS pg_catalog.void
+CREATE FUNCTION @extschema@.idem_unbind(role regrole) RETURNS void
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -2017,14 +2017,14 @@ BEGIN
 			AND m.name IN (SELECT p.name FROM @extschema@.idem_privileges() AS p WHERE p.set IN ('signer', 'caller')));
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_unbind(pg_catalog.regrole) IS
+COMMENT ON FUNCTION @extschema@.idem_unbind(regrole) IS
 	'internal: forget the binding of a role that has nothing left of signer and caller';
 
 CREATE FUNCTION @extschema@.idem_grant(
-	role             pg_catalog.regrole,
-	set              pg_catalog.text,
-	subject_setting  pg_catalog.text DEFAULT NULL
-) RETURNS pg_catalog.void
+	role             regrole,
+	set              text,
+	subject_setting  text DEFAULT NULL
+) RETURNS void
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -2035,13 +2035,13 @@ BEGIN
 	PERFORM @extschema@.idem_bind(idem_grant.role, idem_grant.set, idem_grant.subject_setting);
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_grant(pg_catalog.regrole, pg_catalog.text, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_grant(regrole, text, text) IS
 	'let a role sign (signer), act (caller), look on (auditor), intervene (operator) or rule (admin), a signer or caller for the subject alone that a setting holds; USAGE on the schema is granted apart';
 
 CREATE FUNCTION @extschema@.idem_revoke(
-	role             pg_catalog.regrole,
-	set              pg_catalog.text
-) RETURNS pg_catalog.void
+	role             regrole,
+	set              text
+) RETURNS void
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -2051,24 +2051,24 @@ BEGIN
 	PERFORM @extschema@.idem_unbind(idem_revoke.role);
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_revoke(pg_catalog.regrole, pg_catalog.text) IS
+COMMENT ON FUNCTION @extschema@.idem_revoke(regrole, text) IS
 	'take back what idem_grant gave; what another set of the role has in common goes too: grant that one again';
 
 -- What pg_dump carries.  Not the secrets, and not the unlogged claims of transactions that are open.
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_policy', '');
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_policy_version', '');
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_record', '');
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_alert', '');
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_guidance', '');
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.idem_binding', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.oid OPERATOR(pg_catalog.=) role)');
+SELECT pg_extension_config_dump('@extschema@.idem_policy', '');
+SELECT pg_extension_config_dump('@extschema@.idem_policy_version', '');
+SELECT pg_extension_config_dump('@extschema@.idem_record', '');
+SELECT pg_extension_config_dump('@extschema@.idem_alert', '');
+SELECT pg_extension_config_dump('@extschema@.idem_guidance', '');
+SELECT pg_extension_config_dump('@extschema@.idem_binding', 'WHERE EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = role)');
 
 -- Nothing is open to anybody, PUBLIC and default privileges included; then the installing role gets all, to
 -- use and to grant: of a trusted installation it is not the owner.  Tables come without TRIGGER and REFERENCES,
 -- which would let it run its code with the owner's rights.  An update does the same to what it adds, and to that
 -- alone: what is there has been granted meanwhile.
 CREATE FUNCTION @extschema@.idem_close(
-	added            pg_catalog.text[]
-) RETURNS pg_catalog.void
+	added            text[]
+) RETURNS void
 	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -2097,6 +2097,6 @@ BEGIN
 	END LOOP;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_close(pg_catalog.text[]) IS
+COMMENT ON FUNCTION @extschema@.idem_close(text[]) IS
 	'internal: at an installation (null) or an update (the names of what it adds), close everything but to the installing role';
 SELECT @extschema@.idem_close(NULL);
