@@ -46,15 +46,15 @@ SELECT count(*) AS nobody_holds FROM held WHERE role = 'nobody';
 SET ROLE regress_idem_nobody;
 CREATE TABLE mine (scope text, material text[], immaterial text[], version int);
 SELECT name, raised(format('CREATE TRIGGER t BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION %s()', name))
-	FROM unnest(ARRAY['idem_policy_stale', 'idem_policy_history', 'idem_version_merge', 'idem_require']) AS name;
+	FROM unnest(ARRAY['_idem_stale', '_idem_policy_history', '_idem_version_merge', 'idem_require']) AS name;
 RESET ROLE;
-CREATE TRIGGER t BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION idem_policy_history();
+CREATE TRIGGER t BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION _idem_policy_history();
 SELECT raised('INSERT INTO mine VALUES (''x'')');
 DROP TRIGGER t ON mine;
-CREATE TRIGGER t BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION idem_version_merge();
+CREATE TRIGGER t BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION _idem_version_merge();
 SELECT raised('INSERT INTO mine VALUES (''x'')');
 DROP TABLE mine;
-SELECT name, raised(format('SELECT %s()', name)) FROM unnest(ARRAY['idem_policy_stale', 'idem_policy_history', 'idem_version_merge', 'idem_require']) AS name;
+SELECT name, raised(format('SELECT %s()', name)) FROM unnest(ARRAY['_idem_stale', '_idem_policy_history', '_idem_version_merge', 'idem_require']) AS name;
 SELECT raised('CREATE EVENT TRIGGER t ON ddl_command_end EXECUTE FUNCTION idem_require()');
 
 -- P10: an auditor's own function in a WHERE, run before everything else, sees no result and no owner token
@@ -245,7 +245,7 @@ SELECT raised($$SELECT idem_execute('cancels', 'attack run', '1', 'cancels(jsonb
 \set VERBOSITY terse
 SELECT outcome FROM idem_execute('cancels', 'attack run', '1', 'cancels(jsonb)');
 CREATE FUNCTION built_in(jsonb) RETURNS jsonb LANGUAGE internal STRICT IMMUTABLE AS 'byteasend';
-SELECT fn, run(fn) FROM unnest(ARRAY['built_in(jsonb)', 'jsonb_pretty(jsonb)', 'to_jsonb(anyelement)', 'jsonb_agg(anyelement)', 'jsonb_array_elements(jsonb)', 'idem_policy_stale()', 'pg_read_file(text)']) AS fn;
+SELECT fn, run(fn) FROM unnest(ARRAY['built_in(jsonb)', 'jsonb_pretty(jsonb)', 'to_jsonb(anyelement)', 'jsonb_agg(anyelement)', 'jsonb_array_elements(jsonb)', '_idem_stale()', 'pg_read_file(text)']) AS fn;
 SELECT oid, raised(format('SELECT idem_execute(''x'', ''attack run'', ''1'', %s::oid::regprocedure)', oid)) FROM unnest(ARRAY[0, 4294967295]) AS oid;
 -- what the caller may not call stays so, whoever owns idem_execute
 REVOKE ALL ON FUNCTION owners FROM PUBLIC;

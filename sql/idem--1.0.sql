@@ -57,10 +57,10 @@ COMMENT ON TYPE @extschema@.idem_claim IS 'an outcome and what goes with it';
 
 -- What the caches and the history of policies rest on (src/policy.c)
 
-CREATE FUNCTION @extschema@.idem_policy_stale() RETURNS trigger
+CREATE FUNCTION @extschema@._idem_stale() RETURNS trigger
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
-	AS 'MODULE_PATHNAME', 'idem_policy_stale';
-COMMENT ON FUNCTION @extschema@.idem_policy_stale() IS
+	AS 'MODULE_PATHNAME', 'idem_stale';
+COMMENT ON FUNCTION @extschema@._idem_stale() IS
 	'trigger: tell every session that policies, secrets or bindings have changed';
 
 CREATE FUNCTION @extschema@.idem_list_version(
@@ -170,7 +170,7 @@ COMMENT ON COLUMN @extschema@.idem_policy_version.result_ttl IS 'the longest res
 -- its history.  They pin the search path, and refuse to serve any other table: NEW of a stranger's table could
 -- hold values whose casts run a stranger's code.
 
-CREATE FUNCTION @extschema@.idem_version_merge() RETURNS trigger
+CREATE FUNCTION @extschema@._idem_version_merge() RETURNS trigger
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -180,7 +180,7 @@ DECLARE
 	theirs @extschema@.idem_policy_version;
 BEGIN
 	IF TG_RELID <> '@extschema@.idem_policy_version'::regclass THEN
-		RAISE EXCEPTION 'idem_version_merge serves idem_policy_version only' USING ERRCODE = 'trigger_protocol_violated';
+		RAISE EXCEPTION '_idem_version_merge serves idem_policy_version only' USING ERRCODE = 'trigger_protocol_violated';
 	END IF;
 	own := NEW;
 	IF own.version IS DISTINCT FROM @extschema@.idem_list_version(own.material, own.immaterial) THEN
@@ -226,10 +226,10 @@ BEGIN
 	RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_version_merge() IS
+COMMENT ON FUNCTION @extschema@._idem_version_merge() IS
 	'trigger: check a row of idem_policy_version, and merge it with one that is there already';
 
-CREATE FUNCTION @extschema@.idem_policy_history() RETURNS trigger
+CREATE FUNCTION @extschema@._idem_policy_history() RETURNS trigger
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -239,7 +239,7 @@ DECLARE
 	now_at timestamptz;
 BEGIN
 	IF TG_RELID <> '@extschema@.idem_policy'::regclass THEN
-		RAISE EXCEPTION 'idem_policy_history serves idem_policy only' USING ERRCODE = 'trigger_protocol_violated';
+		RAISE EXCEPTION '_idem_policy_history serves idem_policy only' USING ERRCODE = 'trigger_protocol_violated';
 	END IF;
 	-- one change of policies at a time, so that a scope's first row and a change of '*' see each other
 	LOCK TABLE @extschema@.idem_policy_version IN SHARE ROW EXCLUSIVE MODE;
@@ -295,22 +295,22 @@ BEGIN
 	RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idem_policy_history() IS
+COMMENT ON FUNCTION @extschema@._idem_policy_history() IS
 	'trigger: keep on record which lists are and were in force for a scope';
 
 -- ALWAYS: a restore, or a subscription that applies changes, must not leave the history or a cache behind.
 -- Triggers fire in the order of their names.
 
 CREATE TRIGGER idem_a_stale BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
 CREATE TRIGGER idem_b_history AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_history();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_policy_history();
 CREATE TRIGGER idem_b_history_truncate AFTER TRUNCATE ON @extschema@.idem_policy
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_history();
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@._idem_policy_history();
 CREATE TRIGGER idem_c_stale AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
 CREATE TRIGGER idem_c_stale_truncate AFTER TRUNCATE ON @extschema@.idem_policy
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@._idem_stale();
 ALTER TABLE @extschema@.idem_policy
 	ENABLE ALWAYS TRIGGER idem_a_stale,
 	ENABLE ALWAYS TRIGGER idem_b_history,
@@ -319,13 +319,13 @@ ALTER TABLE @extschema@.idem_policy
 	ENABLE ALWAYS TRIGGER idem_c_stale_truncate;
 
 CREATE TRIGGER idem_a_stale BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy_version
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
 CREATE TRIGGER idem_b_merge BEFORE INSERT OR UPDATE ON @extschema@.idem_policy_version
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_version_merge();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_version_merge();
 CREATE TRIGGER idem_c_stale AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_policy_version
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
 CREATE TRIGGER idem_c_stale_truncate AFTER TRUNCATE ON @extschema@.idem_policy_version
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@._idem_stale();
 ALTER TABLE @extschema@.idem_policy_version
 	ENABLE ALWAYS TRIGGER idem_a_stale,
 	ENABLE ALWAYS TRIGGER idem_b_merge,
@@ -360,11 +360,11 @@ COMMENT ON COLUMN @extschema@.idem_secret.verify_until IS 'until when fingerprin
 COMMENT ON COLUMN @extschema@.idem_secret.revoked_at IS 'since when they are not, whatever verify_until says';
 
 CREATE TRIGGER idem_a_stale BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.idem_secret
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
 CREATE TRIGGER idem_c_stale AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_secret
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
 CREATE TRIGGER idem_c_stale_truncate AFTER TRUNCATE ON @extschema@.idem_secret
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@._idem_stale();
 ALTER TABLE @extschema@.idem_secret
 	ENABLE ALWAYS TRIGGER idem_a_stale,
 	ENABLE ALWAYS TRIGGER idem_c_stale,
@@ -398,11 +398,11 @@ COMMENT ON COLUMN @extschema@.idem_binding.role IS 'the role, and those that hav
 COMMENT ON COLUMN @extschema@.idem_binding.subject_setting IS 'the setting whose value their calls must carry as subject';
 
 CREATE TRIGGER idem_a_stale BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.idem_binding
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
 CREATE TRIGGER idem_c_stale AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_binding
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
 CREATE TRIGGER idem_c_stale_truncate AFTER TRUNCATE ON @extschema@.idem_binding
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_policy_stale();
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@._idem_stale();
 ALTER TABLE @extschema@.idem_binding
 	ENABLE ALWAYS TRIGGER idem_a_stale,
 	ENABLE ALWAYS TRIGGER idem_c_stale,
@@ -1896,7 +1896,7 @@ $$;
 COMMENT ON FUNCTION @extschema@.idem_privileges() IS 'what each set that idem_grant hands out consists of';
 
 -- The extension's tables, views and functions, as GRANT names them.  Internal trigger functions, which nobody
--- needs any privilege on, are left out where grants are concerned: see idem_version_merge.
+-- needs any privilege on, are left out where grants are concerned: see _idem_version_merge.
 CREATE FUNCTION @extschema@.idem_members(
 	OUT name         text,
 	OUT object       text,

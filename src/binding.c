@@ -41,7 +41,7 @@ static const Oid column_types[BINDING_NATTS] = {
 	[BINDING_SUBJECT_SETTING] = TEXTOID,
 };
 
-static const Layout binding_layout = {BINDING_NATTS, 1, column_types, 0, 0};
+static const Layout binding_layout = {BINDING_NATTS, 1, column_types, 0, 2};
 
 typedef struct Binding
 {
@@ -61,8 +61,9 @@ typedef struct BindingCache
 static BindingCache *cache = NULL;
 
 static void
-take_binding(const Datum *values, const bool *isnull, void *into)
+take_binding(TupleTableSlot *columns, void *into)
 {
+	const Datum *values = columns->tts_values;
 	BindingCache *known = into;
 	MemoryContext before = MemoryContextSwitchTo(known->context);
 	Binding    *binding;

@@ -1,10 +1,13 @@
 /*
- * catalog.h: the extension's own tables and types, found as its members, never by name alone.
+ * catalog.h: the extension's own tables, types and functions: found as its members, and verified.
  */
 #ifndef IDEM_CATALOG_H
 #define IDEM_CATALOG_H
 
 #include "access/tupdesc.h"
+#include "nodes/execnodes.h"
+#include "nodes/pg_list.h"
+#include "utils/relcache.h"
 
 /* The extension's tables, in the order of their names in catalog.c. */
 typedef enum IdemTable
@@ -12,6 +15,7 @@ typedef enum IdemTable
 	TABLE_ALERT,
 	TABLE_BINDING,
 	TABLE_FAST,
+	TABLE_GUIDANCE,
 	TABLE_POLICY,
 	TABLE_POLICY_VERSION,
 	TABLE_RECORD,
@@ -38,8 +42,44 @@ typedef struct Layout
 /* Are these the columns of a table that this library was built for?  Others would be read as what they are not. */
 extern bool layout_holds(const Layout *layout, TupleDesc columns);
 
-/* The OID of a table.  Raises 55000 where the extension is not installed in this database. */
+/*
+ * The OID of a table.  Raises 55000 where the extension is not installed in this database, and where something that
+ * has a name of ours belongs to the extension without being what its script made: another schema, another owner,
+ * another kind of object.  So do all the others below.
+ */
 extern Oid	catalog_table(IdemTable table);
+
+/*
+ * Is an open table of ours still what the script made?  Where its columns or its kind are others, where it is part of
+ * an inheritance tree, or has rules, check constraints or triggers that it did not come with, this raises 55000, or
+ * returns false where it is not to raise.  Nothing of the table is evaluated.
+ */
+extern bool catalog_verify(Relation relation, IdemTable table, const Layout *layout, bool raise);
+
+/* The same for its indexes, opened for a write: none has an expression, a predicate or an exclusion constraint. */
+extern bool catalog_verify_indexes(ResultRelInfo *result_rel, bool raise);
+
+/* Who owns everything that the script made, and the schema that it lies in. */
+extern Oid	catalog_owner(void);
+extern Oid	catalog_schema(void);
+
+/* The role that created the extension, or owns it since.  Raises 55000 where it is not installed. */
+extern Oid	catalog_extension_owner(void);
+
+/* One object that belongs to the extension, whether or not it is the script's. */
+typedef struct Member
+{
+	Oid			class_id;		/* RelationRelationId, ProcedureRelationId or TypeRelationId */
+	Oid			object;
+	NameData	name;
+	Oid			schema;
+	Oid			owner;
+	char		kind;			/* relkind, prokind or typtype */
+	Oid			language;		/* of a function */
+} Member;
+
+/* All relations, functions and types that belong to the extension, as Member *, in the current memory context. */
+extern List *catalog_members(void);
 
 /* The OIDs of the composite type idem_claim and of the enum idem_outcome; both raise likewise. */
 extern Oid	catalog_claim_type(void);

@@ -88,7 +88,7 @@ static const Oid policy_types[POLICY_NATTS] = {
 static const Layout policy_layout = {
 	POLICY_NATTS, 1, policy_types,
 	NULLABLE(POLICY_MATERIAL) | NULLABLE(POLICY_IMMATERIAL) | NULLABLE(POLICY_REPEAT_GUARD) |
-	NULLABLE(POLICY_CONFIRM_WITH) | NULLABLE(POLICY_POLL_WITH), 0
+	NULLABLE(POLICY_CONFIRM_WITH) | NULLABLE(POLICY_POLL_WITH), 18
 };
 
 static const Oid version_types[VERSION_NATTS] = {
@@ -103,7 +103,7 @@ static const Oid version_types[VERSION_NATTS] = {
 
 static const Layout version_layout = {
 	VERSION_NATTS, 2, version_types,
-	NULLABLE(VERSION_MATERIAL) | NULLABLE(VERSION_IMMATERIAL) | NULLABLE(VERSION_REPLACED_AT), 0
+	NULLABLE(VERSION_MATERIAL) | NULLABLE(VERSION_IMMATERIAL) | NULLABLE(VERSION_REPLACED_AT), 1
 };
 
 /* Two pointer lists; part is theirs once they are parsed. */
@@ -162,15 +162,15 @@ static const Span star_scope = {"*", 1};
 static PolicyCache *cache = NULL;
 static MemoryContext answers = NULL;	/* what policy_replaced returns, until the next policy_begin() */
 
-PG_FUNCTION_INFO_V1(idem_policy_stale);
+PG_FUNCTION_INFO_V1(idem_stale);
 PG_FUNCTION_INFO_V1(idem_list_version);
 PG_FUNCTION_INFO_V1(idem_longest_retention);
 
 static uint64 policy_generation(void);
 static PolicyCache *policies(void);
 static PolicyCache *load(void);
-static void take_policy(const Datum *values, const bool *isnull, void *into);
-static void take_version(const Datum *values, const bool *isnull, void *into);
+static void take_policy(TupleTableSlot *columns, void *into);
+static void take_version(TupleTableSlot *columns, void *into);
 static void *next_row(void **rows, int *count, int *room, size_t size);
 static Span copy_span(Datum value);
 static const char *copy_string(Datum value, bool isnull);
@@ -289,20 +289,20 @@ policy_replaced(const char *scope, size_t scope_length, TimestampTz now, const R
 }
 
 /*
- * idem_policy_stale() RETURNS trigger
+ * _idem_stale() RETURNS trigger
  *
  * Tells every backend that a table which the caches hold has changed.  Before each row as well as after it,
  * so that neither a cache filled between the two, nor one filled before an error, outlives the change.
  */
 Datum
-idem_policy_stale(PG_FUNCTION_ARGS)
+idem_stale(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("idem_policy_stale can only be called as a trigger")));
+				 errmsg("_idem_stale can only be called as a trigger")));
 
 	CacheInvalidateRelcacheByRelid(RelationGetRelid(trigger->tg_relation));
 	if (!TRIGGER_FIRED_BEFORE(trigger->tg_event) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
@@ -395,8 +395,10 @@ load(void)
 }
 
 static void
-take_policy(const Datum *values, const bool *isnull, void *into)
+take_policy(TupleTableSlot *columns, void *into)
 {
+	const Datum *values = columns->tts_values;
+	const bool *isnull = columns->tts_isnull;
 	PolicyCache *known = into;
 	MemoryContext before = MemoryContextSwitchTo(known->context);
 	PolicyRow  *row = next_row((void **) &known->policy, &known->npolicies, &known->policy_room,
@@ -419,8 +421,10 @@ take_policy(const Datum *values, const bool *isnull, void *into)
 }
 
 static void
-take_version(const Datum *values, const bool *isnull, void *into)
+take_version(TupleTableSlot *columns, void *into)
 {
+	const Datum *values = columns->tts_values;
+	const bool *isnull = columns->tts_isnull;
 	PolicyCache *known = into;
 	MemoryContext before = MemoryContextSwitchTo(known->context);
 	VersionRow *row = next_row((void **) &known->version, &known->nversions, &known->version_room,

@@ -1,21 +1,41 @@
 /*
- * rows.h: all rows of one of the extension's own small tables, for the caches.
+ * rows.h: the rows of the extension's own small tables, read whole for the caches, and written one by one.
  */
 #ifndef IDEM_ROWS_H
 #define IDEM_ROWS_H
 
+#include "executor/tuptable.h"
+#include "storage/lockdefs.h"
 #include "utils/snapshot.h"
 
 #include "catalog.h"
 
-/* Takes one row; values are detoasted by the taker, and gone when it returns. */
-typedef void (*RowTaker) (const Datum *values, const bool *isnull, void *into);
+/*
+ * Takes one row, all of its columns at hand; they are detoasted by the taker, and gone when it returns.  row->tts_tid
+ * says where it stands, for rows_update and rows_delete.
+ */
+typedef void (*RowTaker) (TupleTableSlot *row, void *into);
 
 /*
- * Give every row of the table that the snapshot sees to take.  Privileges and row security do not matter.
- * Raises 55000 where the extension is not installed or the table has not the columns of the layout.
+ * Open a table and verify it (catalog_verify raises 55000).  A table that is to be written is opened with
+ * ShareRowExclusiveLock, so that one transaction writes it at a time; close it with table_close(.., NoLock).
  */
+extern Relation rows_open(IdemTable table, const Layout *layout, LOCKMODE lock);
+
+/* Give every row that the snapshot, or a new latest one, sees to take.  Privileges and row security do not matter. */
+extern void rows_scan(Relation relation, Snapshot snapshot, RowTaker take, void *into);
+extern void rows_read_latest(Relation relation, RowTaker take, void *into);
+
+/* The same with the table opened and closed. */
 extern void rows_read(IdemTable table, const Layout *layout, Snapshot snapshot, RowTaker take, void *into);
+
+/*
+ * Write one row, with a value or null for each column; the caller vouches for what the table's constraints say.  The
+ * transaction sees it at once, and all sessions read their caches of the table again when it commits.
+ */
+extern void rows_insert(Relation relation, Datum *values, bool *isnull);
+extern void rows_update(Relation relation, ItemPointer tid, Datum *values, bool *isnull);
+extern void rows_delete(Relation relation, ItemPointer tid);
 
 /* The length of an interval in microseconds, a month counted as 30 days and a day as 24 hours. */
 extern int64 rows_interval(Datum value);

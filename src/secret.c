@@ -42,7 +42,7 @@ static const Oid column_types[SECRET_NATTS] = {
 	[SECRET_REVOKED_AT] = TIMESTAMPTZOID,
 };
 
-static const Layout secret_layout = {SECRET_NATTS, 1, column_types, NULLABLE(SECRET_REVOKED_AT), 0};
+static const Layout secret_layout = {SECRET_NATTS, 1, column_types, NULLABLE(SECRET_REVOKED_AT), 3};
 
 /* One secret that is not revoked. */
 typedef struct Secret
@@ -69,7 +69,7 @@ static SecretCache *cache = NULL;
 
 static SecretCache *secrets(void);
 static SecretCache *load(void);
-static void take_secret(const Datum *values, const bool *isnull, void *into);
+static void take_secret(TupleTableSlot *columns, void *into);
 static void choose_verifying(SecretCache *into, TimestampTz now);
 
 void
@@ -149,8 +149,10 @@ load(void)
 }
 
 static void
-take_secret(const Datum *values, const bool *isnull, void *into)
+take_secret(TupleTableSlot *columns, void *into)
 {
+	const Datum *values = columns->tts_values;
+	const bool *isnull = columns->tts_isnull;
 	SecretCache *known = into;
 	Secret	   *secret;
 	bytea	   *bytes;

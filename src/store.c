@@ -53,14 +53,6 @@ refuse_additions(Relation rel, const char *what)
 			 errhint("Drop them.")));
 }
 
-static bool
-has_more_checks(Relation rel, const Layout *layout)
-{
-	TupleConstr *constraints = RelationGetDescr(rel)->constr;
-
-	return constraints != NULL && constraints->num_check > layout->nchecks;
-}
-
 /* Can every publication of the table carry an update, by its columns, its row filter and the replica identity? */
 static bool
 publishes_updates(Relation rel)
@@ -74,34 +66,19 @@ publishes_updates(Relation rel)
 }
 
 /*
- * Refuse a table that would want more than this module does, that has not the columns it knows, or whose subscribers
- * would lose its updates, which the executor refuses as well.  Of alerts nobody may notice: false, and they go
- * without their row.
+ * Refuse a table that is not what the script made, or whose subscribers would lose its updates, which the executor
+ * refuses as well.  Of alerts nobody may notice: false, and they go without their row.
  */
 static bool
 inspect(const Store *store)
 {
 	Relation	rel = store->relation;
-	bool		holds = rel->rd_rel->relam == HEAP_TABLE_AM_OID &&
-		layout_holds(layout_of(store->table), RelationGetDescr(rel));
+	bool		raise = store->table != TABLE_ALERT;
 
-	if (store->table == TABLE_ALERT)
-		return holds && publishes_updates(rel);
-	if (!holds)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" was altered", RelationGetRelationName(rel)),
-				 errhint(LAYOUT_HINT)));
-	if (store->table == TABLE_RECORD && rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" is not logged", RelationGetRelationName(rel)),
-				 errdetail("A crash would empty it, and finished operations would run again."),
-				 errhint("Use ALTER TABLE ... SET LOGGED.")));
-	if (rel->trigdesc != NULL || rel->rd_rules != NULL)
-		refuse_additions(rel, "triggers, foreign keys or rules");
-	if (has_more_checks(rel, layout_of(store->table)))
-		refuse_additions(rel, "check constraints that it did not come with");
+	if (!catalog_verify(rel, store->table, layout_of(store->table), raise))
+		return false;
+	if (!raise)
+		return publishes_updates(rel);
 	if (store->lock >= RowExclusiveLock && !publishes_updates(rel))
 		CheckCmdReplicaIdentity(rel, CMD_UPDATE);
 	return true;
@@ -164,6 +141,46 @@ find_key_index(Store *store, LOCKMODE lock)
 	return store->key_index != NULL;
 }
 
+/* Does an index keep rows out that have another key?  One that is unique over the key and more does not. */
+static bool
+keeps_others_out(Form_pg_index index)
+{
+	if (!index->indisunique)
+		return index->indisexclusion;
+	for (int i = 0; i < index->indnkeyatts; i++)
+		if (index->indkey.values[i] == RECORD_KEY + 1)
+			return false;
+	return true;
+}
+
+/* A conflict with such an index would be taken for a rival's claim. */
+static bool
+has_conflicting_index(Store *store)
+{
+	ResultRelInfo *result_rel = store->result_rel;
+
+	for (int i = 0; store->table != TABLE_ALERT && i < result_rel->ri_NumIndices; i++)
+		if (keeps_others_out(result_rel->ri_IndexRelationDescs[i]->rd_index))
+			return true;
+	return false;
+}
+
+/* Open the indexes for a write.  False where an alert's would evaluate code: it goes without its row. */
+static bool
+prepare_to_write(Store *store)
+{
+	if (store->result_rel != NULL)
+		return true;
+	store->estate = CreateExecutorState();
+	store->result_rel = makeNode(ResultRelInfo);
+	InitResultRelInfo(store->result_rel, store->relation, 0, NULL, 0);
+	/* what "speculative" would prepare is for ON CONFLICT's search of an arbiter, and nothing here searches for one */
+	ExecOpenIndices(store->result_rel, false);
+	if (has_conflicting_index(store))
+		refuse_additions(store->relation, "unique indexes without its key, or exclusion constraints");
+	return catalog_verify_indexes(store->result_rel, store->table != TABLE_ALERT);
+}
+
 bool
 store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional)
 {
@@ -181,6 +198,11 @@ store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional)
 		return false;
 	}
 	store->found = table_slot_create(store->relation, NULL);
+	if (table == TABLE_ALERT && lock >= RowExclusiveLock && !prepare_to_write(store))
+	{
+		store_close(store);
+		return false;
+	}
 	return true;
 }
 
@@ -209,44 +231,6 @@ store_row(Store *store)
 	if (store->row == NULL)
 		store->row = MakeSingleTupleTableSlot(RelationGetDescr(store->relation), &TTSOpsVirtual);
 	return store->row;
-}
-
-/* Does an index keep rows out that have another key?  One that is unique over the key and more does not. */
-static bool
-keeps_others_out(Form_pg_index index)
-{
-	if (!index->indisunique)
-		return index->indisexclusion;
-	for (int i = 0; i < index->indnkeyatts; i++)
-		if (index->indkey.values[i] == RECORD_KEY + 1)
-			return false;
-	return true;
-}
-
-/* A conflict with such an index would be taken for a rival's claim. */
-static bool
-has_conflicting_index(Store *store)
-{
-	ResultRelInfo *result_rel = store->result_rel;
-
-	for (int i = 0; store->table != TABLE_ALERT && i < result_rel->ri_NumIndices; i++)
-		if (keeps_others_out(result_rel->ri_IndexRelationDescs[i]->rd_index))
-			return true;
-	return false;
-}
-
-static void
-prepare_to_write(Store *store)
-{
-	if (store->result_rel != NULL)
-		return;
-	store->estate = CreateExecutorState();
-	store->result_rel = makeNode(ResultRelInfo);
-	InitResultRelInfo(store->result_rel, store->relation, 0, NULL, 0);
-	/* what "speculative" would prepare is for ON CONFLICT's search of an arbiter, and nothing here searches for one */
-	ExecOpenIndices(store->result_rel, false);
-	if (has_conflicting_index(store))
-		refuse_additions(store->relation, "unique indexes without its key, or exclusion constraints");
 }
 
 /* Another transaction's version: remember whose, and the row where it is a new one. */
@@ -413,7 +397,7 @@ store_insert(Store *store)
 {
 	bool		unique;
 
-	prepare_to_write(store);
+	(void) prepare_to_write(store);
 	store->changed = true;
 	table_tuple_insert(store->relation, store->row, GetCurrentCommandId(true), 0, NULL);
 	unique = insert_index_entries(store, store->row);
@@ -426,7 +410,7 @@ store_insert_speculative(Store *store, ItemPointer tid)
 {
 	bool		unique;
 
-	prepare_to_write(store);
+	(void) prepare_to_write(store);
 	store->speculation = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
 	table_tuple_insert_speculative(store->relation, store->row, GetCurrentCommandId(true), 0, NULL,
 								   store->speculation);
@@ -506,7 +490,7 @@ store_update(Store *store, ItemPointer tid, bool wait)
 {
 	IndexesToUpdate indexes;
 
-	prepare_to_write(store);
+	(void) prepare_to_write(store);
 	if (!wait)
 	{
 		UpdateResult locked = lock_for_update(store, tid);
