@@ -299,6 +299,8 @@ SELECT t.s, altered(VARIADIC t.s) FROM (VALUES
 	(ARRAY['ALTER TABLE public.idem_secret FORCE ROW LEVEL SECURITY']),
 	(ARRAY['ALTER TABLE public.idem_record SET UNLOGGED']),
 	(ARRAY['CREATE TABLE child () INHERITS (public.idem_record)']),
+	(ARRAY['CREATE TABLE parent (LIKE public.idem_record)', 'ALTER TABLE public.idem_record INHERIT parent']),
+	(ARRAY['CREATE TABLE parted (LIKE public.idem_record) PARTITION BY LIST (scope)', 'ALTER TABLE parted ATTACH PARTITION public.idem_record DEFAULT']),
 	(ARRAY['CREATE MATERIALIZED VIEW idem_record AS SELECT 1 AS key', 'ALTER MATERIALIZED VIEW idem_record DEPENDS ON EXTENSION idem'])) AS t (s);
 -- B11: rows that were changed behind our back, constraints and all: an error, never a grant
 CREATE FUNCTION tampered(VARIADIC statements text[]) RETURNS text LANGUAGE plpgsql AS $$

@@ -150,7 +150,7 @@ SET ROLE regress_idem_owner;
 CREATE FUNCTION "We ird.Sch".rise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'as %', current_user; END $$;
 CREATE TRIGGER rise AFTER UPDATE ON "We ird.Sch".idem_policy_version FOR EACH ROW EXECUTE FUNCTION "We ird.Sch".rise();
 CREATE TABLE "We ird.Sch".lure (scope text, material text[], immaterial text[], result_ttl interval);
-CREATE TRIGGER lure AFTER INSERT ON "We ird.Sch".lure FOR EACH ROW EXECUTE FUNCTION "We ird.Sch".idem_policy_history();
+CREATE TRIGGER lure AFTER INSERT ON "We ird.Sch".lure FOR EACH ROW EXECUTE FUNCTION "We ird.Sch"._idem_policy_history();
 CREATE TABLE "We ird.Sch".lure2 (scope text REFERENCES "We ird.Sch".idem_policy);
 SELECT "We ird.Sch".idem_put_secret(sha256('a'), true, NULL);
 SELECT "We ird.Sch".idem_hand_out('regress_idem_plain', 'admin', 'ALTER ROLE %3$s SUPERUSER');

@@ -2060,7 +2060,7 @@ SELECT pg_extension_config_dump('@extschema@.idem_policy_version', '');
 SELECT pg_extension_config_dump('@extschema@.idem_record', '');
 SELECT pg_extension_config_dump('@extschema@.idem_alert', '');
 SELECT pg_extension_config_dump('@extschema@.idem_guidance', '');
-SELECT pg_extension_config_dump('@extschema@.idem_binding', 'WHERE EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = role)');
+SELECT pg_extension_config_dump('@extschema@.idem_binding', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.oid OPERATOR(pg_catalog.=) role)');
 
 -- Nothing is open to anybody, PUBLIC and default privileges included; then the installing role gets all, to
 -- use and to grant: of a trusted installation it is not the owner.  Tables come without TRIGGER and REFERENCES,

@@ -16,7 +16,7 @@ CREATE TEMP VIEW member_function AS SELECT p.* FROM pg_proc AS p JOIN member AS 
 CREATE TEMP VIEW member_table AS SELECT c.* FROM pg_class AS c JOIN member AS m ON m.classid = 'pg_class'::regclass AND m.objid = c.oid;
 
 -- Every object begins with idem_, and has a comment; so has every column. Rows shown are faults.
-SELECT pg_describe_object(classid, objid, 0) FROM member WHERE (pg_identify_object(classid, objid, 0)).identity !~ '^(public\.)?idem_' AND (pg_identify_object(classid, objid, 0)).identity !~ 'public\.idem_';
+SELECT pg_describe_object(classid, objid, 0) FROM member WHERE (pg_identify_object(classid, objid, 0)).identity !~ '^(public\.)?_?idem_' AND (pg_identify_object(classid, objid, 0)).identity !~ 'public\._?idem_';
 SELECT pg_describe_object(classid, objid, 0) FROM member AS m
 WHERE obj_description(m.objid, (SELECT relname FROM pg_class WHERE oid = m.classid)) IS NULL AND pg_describe_object(classid, objid, 0) !~ '\[\]$'
 	AND NOT (m.classid = 'pg_type'::regclass AND EXISTS (SELECT FROM pg_type AS t JOIN pg_class AS c ON c.oid = t.typrelid WHERE t.oid = m.objid AND c.relkind <> 'c'));

@@ -143,22 +143,27 @@ SELECT seen();
 ROLLBACK;
 SELECT seen();
 -- a transaction that fails in the midst of the change itself leaves nothing in the cache
-CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$
+DO $$
 BEGIN
+	UPDATE idem_policy SET material = '{/note}' WHERE scope = 'pay';
 	RAISE EXCEPTION 'seen within: %', seen();
 END
 $$;
-CREATE TRIGGER a_late AFTER UPDATE ON idem_policy FOR EACH ROW EXECUTE FUNCTION late();
-UPDATE idem_policy SET material = '{/note}' WHERE scope = 'pay';
 SELECT seen();
 DO $$
 BEGIN
 	UPDATE idem_policy SET material = '{/note}' WHERE scope = 'pay';
+	RAISE EXCEPTION 'seen within: %', seen();
 EXCEPTION WHEN OTHERS THEN
 	RAISE NOTICE '%; then: %', SQLERRM, seen();
 END
 $$;
-DROP TRIGGER a_late ON idem_policy;
+-- a trigger of somebody's would run as whoever changes a policy: nothing goes by such a table
+BEGIN;
+CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER a_late AFTER UPDATE ON idem_policy FOR EACH ROW EXECUTE FUNCTION late();
+SELECT seen();
+ROLLBACK;
 -- the triggers fire for a restore and for replication too
 SET session_replication_role = replica;
 UPDATE idem_policy SET material = '{/memo}' WHERE scope = 'pay';
@@ -219,4 +224,4 @@ SELECT seen();
 ROLLBACK;
 SELECT seen();
 DELETE FROM idem_policy;
-DROP FUNCTION seen, history, try, late;
+DROP FUNCTION seen, history, try;
