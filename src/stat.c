@@ -4,8 +4,9 @@
  * Invariants
  *	- A call is counted once: under its outcome or acknowledgement; as an error where it raised one; as rolled back
  *	  where it wrote something and its transaction, or the savepoint around it, did not stand.
- *	- What waits for the transaction's end is kept in a list of this backend, in the order it happened, each with
- *	  its subtransaction.  Those ids rise, so a savepoint that is rolled back takes the list's tail.
+ *	- What waits for the transaction's end is kept in a list of this backend, each with its subtransaction.  Those
+ *	  ids rise, so a savepoint that is rolled back takes the list's tail.  What is equal but for its number and time
+ *	  is one item of the list, so that it stays as short as there are scopes and events.
  *	- Scopes are callers' words: the table holds a fixed number of them, and the rest share one entry.
  *	- The counters are lost in a crash, as all of shared memory is; a clean shutdown writes them to a file, which
  *	  the next start reads and removes.
@@ -37,6 +38,7 @@
 #define STAT_FILE "pg_stat/idem.stat"
 #define STAT_FILE_MAGIC 0x1DE30002
 #define OTHER_SCOPES "(other)"
+#define MERGED_OVER 4096		/* items of the list of what is pending that an equal one is looked for among */
 
 /* the events: what acquire, execute and status can come to, then the acknowledgements, then the rest */
 #define OUTCOME_EVENTS (OUTCOME_COUNT + 3)	/* each outcome, joined, a grant told of again, error */
@@ -237,11 +239,29 @@ error_event(StatCall call)
 	return call < CALLS_WITH_OUTCOME ? outcome_event(call, EVENT_ERROR) : ack_event(call, ACK_COUNT);
 }
 
+/* The item of a subtransaction that counts the same, if it is among the latest; NULL: none. */
+static Pending *
+find_pending(const EntryKey *key, int event, bool is_call, SubTransactionId subid, int before)
+{
+	for (int i = before - 1; i >= 0 && i >= before - MERGED_OVER && pending[i].subid == subid; i--)
+		if (pending[i].event == event && pending[i].is_call == is_call &&
+			memcmp(&pending[i].key, key, sizeof(*key)) == 0)
+			return &pending[i];
+	return NULL;
+}
+
 static void
 add_pending(const EntryKey *key, int event, bool is_call, int64 count, double milliseconds)
 {
-	Pending    *item;
+	SubTransactionId subid = GetCurrentSubTransactionId();
+	Pending    *item = find_pending(key, event, is_call, subid, npending);
 
+	if (item != NULL)
+	{
+		item->count += count;
+		item->milliseconds += milliseconds;
+		return;
+	}
 	if (npending == pending_size)
 	{
 		Size		size = pending_size == 0 ? 8 : (Size) pending_size * 2;
@@ -255,7 +275,7 @@ add_pending(const EntryKey *key, int event, bool is_call, int64 count, double mi
 	item = &pending[npending++];
 	item->event = event;
 	item->is_call = is_call;
-	item->subid = GetCurrentSubTransactionId();
+	item->subid = subid;
 	item->count = count;
 	item->milliseconds = milliseconds;
 	item->key = *key;
@@ -347,6 +367,33 @@ stat_at_subabort(SubTransactionId subid)
 
 		if (item->is_call)
 			add(&item->key, EVENT_ROLLED_BACK, item->count, item->milliseconds);
+	}
+}
+
+void
+stat_at_subcommit(SubTransactionId subid, SubTransactionId parent)
+{
+	int			first = npending;
+	int			end = npending;
+
+	while (first > 0 && pending[first - 1].subid >= subid)
+		first--;
+	npending = first;
+	for (int i = first; i < end; i++)
+	{
+		Pending		item = pending[i];
+		Pending    *equal = find_pending(&item.key, item.event, item.is_call, parent, npending);
+
+		if (equal != NULL)
+		{
+			equal->count += item.count;
+			equal->milliseconds += item.milliseconds;
+		}
+		else
+		{
+			item.subid = parent;
+			pending[npending++] = item;
+		}
 	}
 }
 

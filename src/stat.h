@@ -52,6 +52,7 @@ extern void stat_extra(StatExtra extra, Span scope, int64 count);
 extern void stat_at_commit(void);
 extern void stat_at_abort(void);
 extern void stat_at_subabort(SubTransactionId subid);
+extern void stat_at_subcommit(SubTransactionId subid, SubTransactionId parent);
 
 /* Ask for shared memory and define what only the postmaster may set; while the library is preloaded. */
 extern void stat_request_memory(void);

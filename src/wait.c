@@ -41,6 +41,8 @@ typedef struct WakeSlot
 } WakeSlot;
 
 static WakeSlot *slots = NULL;	/* in shared memory; NULL where the library is not preloaded */
+static uint64 noted[WAKE_SLOTS / 64];	/* a bit for each slot to wake when the transaction has committed */
+static bool any_noted = false;
 static shmem_request_hook_type earlier_request_hook = NULL;
 static shmem_startup_hook_type earlier_startup_hook = NULL;
 
@@ -87,19 +89,41 @@ milliseconds_left(const Wait *wait)
 	return wait->until == 0 ? 0 : TimestampDifferenceMilliseconds(GetCurrentTimestamp(), wait->until);
 }
 
+static uint32
+slot_of(const pg_uuid_t *key)
+{
+	return hash_bytes(key->data, UUID_LEN) % WAKE_SLOTS;
+}
+
 static ConditionVariable *
 variable_of(const pg_uuid_t *key)
 {
-	return slots == NULL ? NULL : &slots[hash_bytes(key->data, UUID_LEN) % WAKE_SLOTS].changed;
+	return slots == NULL ? NULL : &slots[slot_of(key)].changed;
 }
 
 void
-wait_wake(const pg_uuid_t *key)
+wait_note(const pg_uuid_t *key)
 {
-	ConditionVariable *changed = variable_of(key);
+	if (slots == NULL)
+		return;
+	noted[slot_of(key) / 64] |= UINT64CONST(1) << slot_of(key) % 64;
+	any_noted = true;
+}
 
-	if (changed != NULL)
-		ConditionVariableBroadcast(changed);
+void
+wait_wake_noted(void)
+{
+	for (int i = 0; any_noted && i < WAKE_SLOTS; i++)
+		if ((noted[i / 64] >> i % 64 & 1) != 0)
+			ConditionVariableBroadcast(&slots[i].changed);
+}
+
+void
+wait_forget(void)
+{
+	if (any_noted)
+		memset(noted, 0, sizeof(noted));
+	any_noted = false;
 }
 
 /* ----- an open transaction ----- */

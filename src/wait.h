@@ -30,8 +30,10 @@ extern bool wait_for_change(Wait *wait, const Answer *answer);
 /* End a wait: call it when the last look has been taken; its answer stays until the caller's context goes. */
 extern void wait_end(Wait *wait);
 
-/* At the end of a transaction that changed a claim: wake who waits for it. */
-extern void wait_wake(const pg_uuid_t *key);
+/* This transaction changed a claim: wake who waits for it, once it has committed; or forget about that. */
+extern void wait_note(const pg_uuid_t *key);
+extern void wait_wake_noted(void);
+extern void wait_forget(void);
 
 /* Ask for shared memory; called once, while the postmaster loads the library. */
 extern void wait_request_memory(void);

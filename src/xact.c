@@ -3,8 +3,10 @@
  *
  * Invariants
  *	- A map from key to place says what holds now; a log says what held before each change, and by which
- *	  subtransaction it was made.  Subtransaction ids rise, so rolling one back takes back the log's tail; one
- *	  that commits into its parent needs nothing.
+ *	  subtransaction it was made.  Subtransaction ids rise, so rolling one back takes back the log's tail.
+ *	- What the transaction itself did, or a subtransaction that committed into it, can no longer be taken back apart:
+ *	  it is not logged, or no longer, and a claim that was given up leaves the map.  So a transaction of a million
+ *	  operations needs no more memory than one.
  *	- At pre-commit, and at PREPARE, every claim that is still open in idem_fast moves into idem_record: the fast
  *	  table is logically empty between transactions, which is what makes losing it safe.
  *	- A transaction that leaves a claim open, or changed one of an earlier transaction, is flushed: an outside
@@ -17,6 +19,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "common/hashfn.h"
+#include "miscadmin.h"
 #include "replication/syncrep.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -52,7 +55,43 @@ typedef struct OpenClaim
 #define SH_HASH_KEY(table, key) hash_bytes((key).data, UUID_LEN)
 #define SH_EQUAL(table, a, b) (memcmp(&(a), &(b), UUID_LEN) == 0)
 #define SH_SCOPE static inline
+#define SH_USE_NONDEFAULT_ALLOCATOR
 #define SH_DECLARE
+#include "lib/simplehash.h"
+
+/* The map's measures before it is touched: simplehash sets new ones before it has the memory for them. */
+static open_claims_hash measures;
+
+static inline void *
+open_claims_allocate(open_claims_hash *map, Size size)
+{
+	void	   *memory = MemoryContextAllocExtended(map->ctx, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+
+	if (memory == NULL)
+	{
+		*map = measures;
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory"),
+				 errdetail("The map of the transaction's open claims could not grow to %zu bytes.", size)));
+	}
+	return memory;
+}
+
+static inline void
+open_claims_free(open_claims_hash *map, void *memory)
+{
+	pfree(memory);
+}
+
+#define SH_PREFIX open_claims
+#define SH_ELEMENT_TYPE OpenClaim
+#define SH_KEY_TYPE pg_uuid_t
+#define SH_KEY key
+#define SH_HASH_KEY(table, key) hash_bytes((key).data, UUID_LEN)
+#define SH_EQUAL(table, a, b) (memcmp(&(a), &(b), UUID_LEN) == 0)
+#define SH_SCOPE static inline
+#define SH_USE_NONDEFAULT_ALLOCATOR
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
@@ -60,6 +99,7 @@ typedef struct Change
 {
 	pg_uuid_t	key;
 	SubTransactionId by;
+	bool		is_new;			/* the map had nothing of the key before */
 	Spot		before;
 } Change;
 
@@ -70,7 +110,6 @@ static int	nchanges = 0;
 static int	changes_size = 0;
 static bool must_flush = false;
 static bool must_confirm = false;	/* the synchronous standby must have all that was committed so far */
-static List *changed = NIL;		/* keys to wake waiters of */
 
 static void
 forget_all(void)
@@ -79,7 +118,7 @@ forget_all(void)
 	changes = NULL;
 	nchanges = changes_size = 0;
 	must_flush = must_confirm = false;
-	changed = NIL;
+	wait_forget();
 }
 
 Place
@@ -93,9 +132,20 @@ xact_place(const pg_uuid_t *key, ItemPointer tid)
 	return claim->spot.place;
 }
 
-static void
-log_change(const pg_uuid_t *key, Spot before)
+/* May a change be rolled back without the whole transaction? */
+static bool
+can_be_undone(SubTransactionId subid)
 {
+	return subid != TopSubTransactionId;
+}
+
+static void
+log_change(const pg_uuid_t *key, Spot before, bool is_new)
+{
+	SubTransactionId subid = GetCurrentSubTransactionId();
+
+	if (!can_be_undone(subid))
+		return;
 	if (nchanges == changes_size)
 	{
 		Size		size = changes_size == 0 ? 8 : (Size) changes_size * 2;
@@ -107,9 +157,20 @@ log_change(const pg_uuid_t *key, Spot before)
 		changes_size = size;
 	}
 	changes[nchanges].key = *key;
-	changes[nchanges].by = GetCurrentSubTransactionId();
+	changes[nchanges].by = subid;
+	changes[nchanges].is_new = is_new;
 	changes[nchanges].before = before;
 	nchanges++;
+}
+
+/* Take a claim out of the map where it was given up and nothing can bring it back. */
+static void
+forget_if_ended(const pg_uuid_t *key)
+{
+	OpenClaim  *claim = open_claims_lookup(claims, *key);
+
+	if (claim != NULL && claim->spot.place == PLACE_NONE)
+		open_claims_delete_item(claims, claim);
 }
 
 void
@@ -120,25 +181,23 @@ xact_put(const pg_uuid_t *key, Place place, ItemPointer tid, SpotKind kind)
 
 	if (claims == NULL)
 		claims = open_claims_create(TopTransactionContext, 8, NULL);
+	measures = *claims;
 	claim = open_claims_insert(claims, *key, &known);
 	if (!known)
 		memset(&claim->spot, 0, sizeof(claim->spot));
-	log_change(key, claim->spot);
+	log_change(key, claim->spot, !known);
 	claim->spot.place = place;
 	claim->spot.kind = kind;
 	if (tid != NULL)
 		claim->spot.tid = *tid;
+	if (!can_be_undone(GetCurrentSubTransactionId()))
+		forget_if_ended(key);
 }
 
 void
 xact_changed(const pg_uuid_t *key)
 {
-	MemoryContext earlier = MemoryContextSwitchTo(TopTransactionContext);
-	pg_uuid_t  *copy = palloc(sizeof(pg_uuid_t));
-
-	*copy = *key;
-	changed = lappend(changed, copy);
-	MemoryContextSwitchTo(earlier);
+	wait_note(key);
 	must_flush = true;
 }
 
@@ -146,16 +205,6 @@ void
 xact_confirm(void)
 {
 	must_flush = must_confirm = true;
-}
-
-/* The changes are there for everybody to see now. */
-static void
-wake_waiters(void)
-{
-	ListCell   *cell;
-
-	foreach(cell, changed)
-		wait_wake(lfirst(cell));
 }
 
 /* Take back what a subtransaction, and those below it, changed. */
@@ -167,11 +216,21 @@ undo_changes(SubTransactionId subid)
 		Change	   *change = &changes[--nchanges];
 		OpenClaim  *claim = open_claims_lookup(claims, change->key);
 
-		/* nothing is ever taken out of the table, and an abort must not stumble */
+		/* what is still logged is in the map, and an abort must not stumble */
 		Assert(claim != NULL);
-		if (claim != NULL)
+		if (claim != NULL && change->is_new)
+			open_claims_delete_item(claims, claim);
+		else if (claim != NULL)
 			claim->spot = change->before;
 	}
+}
+
+/* A subtransaction committed into the transaction itself: what it changed is undone with all or not at all. */
+static void
+keep_changes(SubTransactionId subid)
+{
+	while (nchanges > 0 && changes[nchanges - 1].by >= subid)
+		forget_if_ended(&changes[--nchanges].key);
 }
 
 static void
@@ -181,6 +240,12 @@ at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId pa
 	{
 		undo_changes(subid);
 		stat_at_subabort(subid);
+	}
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		if (!can_be_undone(parent))
+			keep_changes(subid);
+		stat_at_subcommit(subid, parent);
 	}
 }
 
@@ -206,21 +271,34 @@ leave_open(OpenClaim *claim)
 	must_flush = true;
 }
 
-/* Leave the claims that are still open where every other session finds them. */
+/*
+ * Leave the claims that are still open where every other session finds them.  There may be many, and within a
+ * procedure the caller's context lives on: each is left with the memory of one.
+ */
 static void
 leave_claims_open(void)
 {
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context;
 	open_claims_iterator iterator;
 	OpenClaim  *claim;
 
-	if (claims == NULL)
+	if (claims == NULL || claims->members == 0)
 		return;
+	context = AllocSetContextCreate(TopTransactionContext, "idem claims left open", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	open_claims_start_iterate(claims, &iterator);
 	while ((claim = open_claims_iterate(claims, &iterator)) != NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
 		if (claim->spot.place == PLACE_FAST || claim->spot.place == PLACE_RECORD)
 			leave_open(claim);
+		MemoryContextReset(context);
+	}
 	PopActiveSnapshot();
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
 }
 
 static void
@@ -245,7 +323,7 @@ at_xact_event(XactEvent event, void *arg)
 			at_pre_commit();
 			break;
 		case XACT_EVENT_COMMIT:
-			wake_waiters();
+			wait_wake_noted();
 			stat_at_commit();
 			forget_all();
 			break;
