@@ -15,12 +15,14 @@
 
 #include "access/heapam.h"
 #include "access/nbtree.h"
+#include "access/relation.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation_d.h"
 #include "catalog/pg_publication.h"
 #include "storage/lmgr.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/snapmgr.h"
 
 #include "alert.h"
@@ -107,23 +109,39 @@ is_good(const Store *store)
 	return true;
 }
 
-/* The index of the primary key as this library knows it; NULL where there is none such. */
+static bool
+is_key_index(const Store *store, Relation index)
+{
+	return index->rd_rel->relam == BTREE_AM_OID &&
+		index->rd_index->indnkeyatts == layout_of(store->table)->key_natts &&
+		index->rd_index->indkey.values[0] == RECORD_KEY + 1 &&
+		index->rd_index->indimmediate &&
+		index->rd_index->indisvalid;
+}
+
+/*
+ * The index of the primary key as this library knows it; NULL where there is none such.  REINDEX CONCURRENTLY may put
+ * another in its place between the look for its OID and its lock, which is when this session hears of it: look again,
+ * as long as that brings another one.
+ */
 static Relation
 open_key_index(Store *store, LOCKMODE lock)
 {
 	Oid			oid = primary_key_index(store->relation);
-	Relation	index;
+	Oid			before = InvalidOid;
 
-	if (!OidIsValid(oid))
-		return NULL;
-	index = index_open(oid, lock);
-	if (index->rd_rel->relam == BTREE_AM_OID &&
-		index->rd_index->indnkeyatts == layout_of(store->table)->key_natts &&
-		index->rd_index->indkey.values[0] == RECORD_KEY + 1 &&
-		index->rd_index->indimmediate &&
-		index->rd_index->indisvalid)
-		return index;
-	index_close(index, NoLock);
+	while (OidIsValid(oid) && oid != before)
+	{
+		Relation	index = try_relation_open(oid, lock);
+
+		if (index != NULL && is_key_index(store, index))
+			return index;
+		if (index != NULL)
+			relation_close(index, NoLock);
+		before = oid;
+		AcceptInvalidationMessages();
+		oid = primary_key_index(store->relation);
+	}
 	return NULL;
 }
 
