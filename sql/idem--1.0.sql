@@ -1177,7 +1177,7 @@ COMMENT ON FUNCTION @extschema@.idem_maintain() IS
 	'regular care in one call: purge what has lapsed, raise an alert for each newly stuck claim, drop old alerts';
 
 
--- Replies: what a model or an HTTP client is told (src/reply.c, src/preview.c, src/http.c)
+-- Replies: what a model or an HTTP client is told (src/reply.c, src/guidance.c, src/preview.c, src/http.c)
 
 CREATE TABLE @extschema@.idem_guidance (
 	outcome          text COLLATE "C" NOT NULL,
@@ -1206,185 +1206,17 @@ COMMENT ON COLUMN @extschema@.idem_guidance.meaning IS
 	'what is the case; null: as it is without this row. {confirm_with}, {poll_with}, {wait} and {members} are filled in';
 COMMENT ON COLUMN @extschema@.idem_guidance.instruction IS 'what to do next; likewise';
 
-CREATE FUNCTION @extschema@.idem_reply_default(
-	kind             text,
-	lang             text,
-	OUT language     text,
-	OUT code         text,
-	OUT retryable    bool,
-	OUT effect       text,
-	OUT http_status  int4,
-	OUT title        text,
-	OUT meaning      text,
-	OUT instruction  text
-) RETURNS record
-	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL SAFE
-	AS 'MODULE_PATHNAME', 'idem_reply_default';
-COMMENT ON FUNCTION @extschema@.idem_reply_default(text, text) IS
-	'internal: what idem itself says in one kind of reply, its places not filled';
-
-CREATE FUNCTION @extschema@.idem_reply_fill(
-	template         text,
-	lang             text,
-	confirm_with     text,
-	poll_with        text,
-	poll_after_ms    int8,
-	material         text[],
-	immaterial       text[]
-) RETURNS text
-	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL SAFE
-	AS 'MODULE_PATHNAME', 'idem_reply_fill';
-COMMENT ON FUNCTION @extschema@.idem_reply_fill(text, text, text, text, int8, text[], text[]) IS
-	'internal: a text with its places filled from the policy';
-
-CREATE FUNCTION @extschema@.idem_find_repeat(
-	subject          text,
-	scope            text,
-	params           jsonb
-) RETURNS @extschema@.idem_claim
-	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
-	AS 'MODULE_PATHNAME', 'idem_find_repeat';
-COMMENT ON FUNCTION @extschema@.idem_find_repeat(text, text, jsonb) IS
-	'internal: an equal operation within the scope''s repeat_guard, or null';
-
--- The case that an outcome falls into.  Only idem_status knows a token's time, and then NONE is certain: its
--- claim has a scope.  A finished operation behind REPEAT has a time, one whose outcome is unknown has none.  Who
--- releases a claim is certain that nothing happened, but that speaks of no attempt before, and a reason speaks of
--- a failure.
-CREATE FUNCTION @extschema@.idem_reply_kind(claim @extschema@.idem_claim) RETURNS text
-	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT PARALLEL SAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-BEGIN
-	IF claim.outcome IS NULL THEN
-		RAISE EXCEPTION 'claim must not be null'
-			USING ERRCODE = 'null_value_not_allowed',
-				  HINT = 'Give what idem_acquire, idem_acquire_direct, idem_execute, idem_status or idem_status_key returned.';
-	END IF;
-	RETURN CASE claim.outcome::text
-		WHEN 'ACQUIRED' THEN CASE WHEN claim.attempt > 1 THEN 'TAKEOVER' WHEN claim.replayed THEN 'ACQUIRED_AGAIN' ELSE 'ACQUIRED' END
-		WHEN 'DONE' THEN CASE WHEN claim.replayed IS FALSE THEN 'DONE_NOW' ELSE 'DONE' END
-		WHEN 'REPEAT' THEN CASE WHEN claim.finished_at IS NULL THEN 'REPEAT_OPEN' ELSE 'REPEAT' END
-		WHEN 'NONE' THEN CASE WHEN claim.scope IS NULL THEN 'NONE_UNSURE' ELSE 'NONE' END
-		WHEN 'RETRYABLE' THEN CASE WHEN claim.finished_at IS NULL THEN 'RETRYABLE'
-			WHEN claim.attempt = 1 AND claim.result IS NULL THEN 'RELEASED' ELSE 'ATTEMPT_FAILED' END
-		ELSE claim.outcome::text
-	END;
-END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_reply_kind(@extschema@.idem_claim) IS 'internal: the kind of reply that a claim calls for';
-
-CREATE FUNCTION @extschema@.idem_compose_reply(
-	claim            @extschema@.idem_claim,
-	kind             text,
-	lang             text
-) RETURNS jsonb
-	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_column
-DECLARE
-	said record;
-	own record;
-	policy @extschema@.idem_policy;
-	poll_ms int8;
-	reply jsonb;
-	extra jsonb;
-BEGIN
-	SELECT d.* INTO said FROM @extschema@.idem_reply_default(kind, idem_compose_reply.lang) AS d;
-	SELECT p.* INTO policy FROM @extschema@.idem_policy AS p
-		WHERE p.scope IN (claim.scope, '*') ORDER BY p.scope = '*' LIMIT 1;
-	poll_ms := ceil(extract(epoch FROM coalesce(policy.poll_after, '2 seconds')) * 1000);
-	-- each text by itself: the scope's own, else that for all, else ours
-	SELECT (array_agg(g.meaning ORDER BY g.scope = '*') FILTER (WHERE g.meaning IS NOT NULL))[1] AS meaning,
-			(array_agg(g.instruction ORDER BY g.scope = '*') FILTER (WHERE g.instruction IS NOT NULL))[1] AS instruction
-		INTO own
-		FROM @extschema@.idem_guidance AS g
-		WHERE g.outcome = kind AND g.lang = said.language AND g.scope IN (claim.scope, '*');
-
-	reply := jsonb_build_object(
-		'status', said.code,
-		'meaning', @extschema@.idem_reply_fill(coalesce(own.meaning, said.meaning), said.language,
-			policy.confirm_with, policy.poll_with, poll_ms, policy.material, policy.immaterial),
-		'instruction', @extschema@.idem_reply_fill(coalesce(own.instruction, said.instruction), said.language,
-			policy.confirm_with, policy.poll_with, poll_ms, policy.material, policy.immaterial),
-		'retryable', said.retryable,
-		'effect', said.effect,
-		'trace_id', claim.trace_id);
-
-	-- members that apply; a null among them is left out, which must not touch what is inside a result
-	extra := '{}';
-	IF kind IN ('ACQUIRED', 'ACQUIRED_AGAIN', 'TAKEOVER', 'IN_FLIGHT', 'UNKNOWN') THEN
-		extra := jsonb_build_object('poll_with', policy.poll_with, 'poll_after_ms', poll_ms);
-	ELSIF kind = 'RECONCILE' THEN
-		extra := jsonb_build_object('poll_with', policy.poll_with);
-	ELSIF kind IN ('PREVIEW_READY', 'PARAM_MISMATCH') THEN
-		extra := jsonb_build_object('confirm_with', policy.confirm_with, 'poll_with', policy.poll_with,
-			'must_equal', coalesce(policy.material, '{""}'), 'may_differ', policy.immaterial);
-	ELSIF kind IN ('INVALID', 'NONE', 'RETRYABLE', 'ATTEMPT_FAILED', 'RELEASED') THEN
-		extra := jsonb_build_object('confirm_with', policy.confirm_with);
-	END IF;
-	IF kind IN ('DONE', 'DONE_NOW', 'FAILED', 'REPEAT', 'ATTEMPT_FAILED') THEN
-		extra := extra || jsonb_build_object('result_ref', claim.result_ref, 'finished_at', claim.finished_at);
-		IF claim.result IS NOT NULL THEN
-			reply := reply || jsonb_build_object('result', claim.result);
-		END IF;
-	END IF;
-	RETURN reply || jsonb_strip_nulls(extra);
-END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_compose_reply(@extschema@.idem_claim, text, text) IS
-	'internal: a reply of one kind';
-
--- The functions that follow read policies and texts with their owner's rights: what a reply needs of them is no
--- secret, and who gets replies needs no privilege on the tables.
+-- These read policies and texts directly: what a reply needs of them is no secret, and who gets replies needs no
+-- privilege on the tables.
 
 CREATE FUNCTION @extschema@.idem_reply(
 	claim            @extschema@.idem_claim,
 	lang             text DEFAULT NULL
 ) RETURNS jsonb
-	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-BEGIN
-	RETURN @extschema@.idem_compose_reply(claim, @extschema@.idem_reply_kind(claim), lang);
-END
-$$;
+	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_reply';
 COMMENT ON FUNCTION @extschema@.idem_reply(@extschema@.idem_claim, text) IS
 	'what a model is told of a claim: what is the case, what to do next, whether the effect has happened; in lang, or idem.lang';
-
-CREATE FUNCTION @extschema@.idem_make_preview(
-	subject          text,
-	scope            text,
-	params           jsonb,
-	not_after        timestamptz,
-	confirm_repeat   bool
-) RETURNS jsonb
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-DECLARE
-	-- signed first, so that arguments are judged the same way whether or not there is a repeat
-	fingerprint CONSTANT text := @extschema@.idem_sign(subject, scope, params, not_after, confirm_repeat);
-	claim @extschema@.idem_claim;
-BEGIN
-	IF NOT confirm_repeat THEN
-		claim := @extschema@.idem_find_repeat(subject, scope, params);
-		IF claim.outcome IS NOT NULL THEN
-			-- no fingerprint: a model that has one goes on, and a person is to decide
-			RETURN @extschema@.idem_reply(claim);
-		END IF;
-	END IF;
-	claim.scope := scope;
-	RETURN @extschema@.idem_compose_reply(claim, 'PREVIEW_READY', NULL)
-		|| jsonb_build_object(
-			'fingerprint', fingerprint,
-			'expires_at', (SELECT i.expires_at FROM @extschema@.idem_inspect(fingerprint) AS i),
-			'copy_back', jsonb_build_array('fingerprint'));
-END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_make_preview(text, text, jsonb, timestamptz, bool) IS
-	'internal: what idem_preview returns, for a caller that may act for the subject';
 
 CREATE FUNCTION @extschema@.idem_preview(
 	subject          text,
@@ -1405,45 +1237,8 @@ CREATE FUNCTION @extschema@.idem_http(
 	OUT headers      jsonb,
 	OUT body         jsonb
 ) RETURNS record
-	LANGUAGE plpgsql STABLE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-DECLARE
-	kind CONSTANT text := @extschema@.idem_reply_kind(claim);
-	reply CONSTANT jsonb := @extschema@.idem_compose_reply(claim, kind, lang);
-	said record;
-BEGIN
-	SELECT d.* INTO said FROM @extschema@.idem_reply_default(kind, lang) AS d;
-	status := said.http_status;
-	headers := '[{"Cache-Control": "no-store"}]';
-	IF claim.outcome = 'DONE' AND claim.result IS NOT NULL THEN
-		-- the first answer, as it was
-		body := claim.result;
-		headers := headers || '[{"Content-Type": "application/json"}]';
-	ELSE
-		IF claim.outcome = 'FAILED' AND jsonb_typeof(claim.result -> 'status') = 'number'
-				AND claim.result ->> 'status' ~ '^[45][0-9][0-9]$' THEN
-			-- a reason that is an HTTP failure itself is replayed as that
-			status := claim.result ->> 'status';
-		END IF;
-		body := reply;
-		IF status >= 400 THEN
-			body := reply - 'status' || jsonb_build_object(
-				'type', 'urn:idem:problem:' || lower(claim.outcome::text),
-				'title', said.title, 'status', status, 'detail', reply -> 'meaning', 'code', said.code);
-		END IF;
-		headers := headers
-			|| jsonb_build_object('Content-Type', CASE WHEN status >= 400 THEN 'application/problem+json' ELSE 'application/json' END)
-			|| jsonb_build_object('Content-Language', said.language);
-	END IF;
-	IF claim.replayed AND claim.outcome IN ('DONE', 'FAILED') THEN
-		headers := headers || '[{"Idempotent-Replayed": "true"}]';
-	END IF;
-	IF reply ? 'poll_after_ms' THEN
-		headers := headers || jsonb_build_object('Retry-After', ceil((reply ->> 'poll_after_ms')::numeric / 1000)::text);
-	END IF;
-END
-$$;
+	LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_http';
 COMMENT ON FUNCTION @extschema@.idem_http(@extschema@.idem_claim, text) IS
 	'the same as an HTTP answer: a status, headers as PostgREST takes them, and the first result or an RFC 9457 problem';
 
@@ -1912,8 +1707,7 @@ SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
 		coalesce(p.proacl, acldefault('f', p.proowner)), false,
 		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_health_claims', 'idem_health_policies',
 			'idem_health_server', 'idem_health_tables', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out', 'idem_close',
-			'idem_reply_default', 'idem_reply_fill', 'idem_reply_kind', 'idem_compose_reply', 'idem_find_repeat',
-			'idem_make_preview', 'idem_bind', 'idem_unbind')
+			'idem_bind', 'idem_unbind')
 			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
 	FROM pg_extension AS e
 	JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid

@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "alert.h"
+#include "document.h"
 #include "excerpt.h"
 #include "record.h"
 
@@ -83,106 +84,54 @@ static const KindText kinds[] = {
 
 /* ----- the detail, a JSON object ----- */
 
-static void
-add_value(JsonbParseState **state, const char *member, JsonbValue *value)
-{
-	JsonbValue	name;
-
-	name.type = jbvString;
-	name.val.string.val = (char *) member;
-	name.val.string.len = strlen(member);
-	pushJsonbValue(state, WJB_KEY, &name);
-	pushJsonbValue(state, WJB_VALUE, value);
-}
-
-static void
-add_span(JsonbParseState **state, const char *member, Span span)
-{
-	JsonbValue	value;
-
-	if (span.data == NULL)
-		return;
-	value.type = jbvString;
-	value.val.string.val = (char *) span.data;
-	value.val.string.len = span.length;
-	add_value(state, member, &value);
-}
-
-static void
-add_jsonb(JsonbParseState **state, const char *member, Jsonb *document)
-{
-	JsonbValue	value;
-
-	if (document == NULL)
-		return;
-	if (JB_ROOT_IS_SCALAR(document))
-		JsonbExtractScalar(&document->root, &value);
-	else
-	{
-		value.type = jbvBinary;
-		value.val.binary.data = &document->root;
-		value.val.binary.len = VARSIZE(document) - VARHDRSZ;
-	}
-	add_value(state, member, &value);
-}
-
-static void
-add_number(JsonbParseState **state, const char *member, int32 number)
-{
-	JsonbValue	value;
-
-	if (number == 0)
-		return;
-	value.type = jbvNumeric;
-	value.val.numeric = int64_to_numeric(number);
-	add_value(state, member, &value);
-}
-
 /* A result too large to be kept is known by its size: an alert must never fail the call that raised it. */
 static void
-add_result(JsonbParseState **state, Jsonb *result)
+add_result(Document *document, Jsonb *result)
 {
 	if (VARSIZE(result) > EVIDENCE_MAX_SIZE)
-		add_number(state, "result_size", (int32) VARSIZE(result));
+		document_add_number(document, "result_size", VARSIZE(result));
 	else
-		add_jsonb(state, "result", result);
+		document_add_jsonb(document, "result", result);
 }
 
 static Jsonb *
 detail_jsonb(const AlertDetail *detail)
 {
-	JsonbParseState *state = NULL;
+	Document	document = {0};
 
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	document_open_object(&document, NULL);
 	if (detail->call != NULL)
-		add_span(&state, "call", (Span) {detail->call, strlen(detail->call)});
-	add_span(&state, "subject", detail->subject);
-	add_span(&state, "scope", detail->scope);
-	add_span(&state, "holder", detail->holder);
-	add_number(&state, "attempt", detail->attempt);
+		document_add_string(&document, "call", detail->call);
+	document_add_span(&document, "subject", detail->subject);
+	document_add_span(&document, "scope", detail->scope);
+	document_add_span(&document, "holder", detail->holder);
+	if (detail->attempt != 0)
+		document_add_number(&document, "attempt", detail->attempt);
 	if (detail->result != NULL)
-		add_result(&state, DatumGetJsonbP(PointerGetDatum(detail->result)));
-	add_span(&state, "result_ref", detail->result_ref);
-	add_span(&state, "note", detail->note);
-	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+		add_result(&document, DatumGetJsonbP(PointerGetDatum(detail->result)));
+	document_add_span(&document, "result_ref", detail->result_ref);
+	document_add_span(&document, "note", detail->note);
+	document_close_object(&document);
+	return document_jsonb(&document);
 }
 
 /* {"first": .., "latest": ..}: evidence is never overwritten by later evidence. */
 static Jsonb *
 first_and_latest(Jsonb *earlier, Jsonb *latest)
 {
-	JsonbParseState *state = NULL;
+	Document	document = {0};
 	JsonbValue	first;
 	bool		known = earlier != NULL && JB_ROOT_IS_OBJECT(earlier) &&
 		getKeyJsonValueFromContainer(&earlier->root, "first", strlen("first"), &first) != NULL;
 
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	document_open_object(&document, NULL);
 	if (known)
-		add_value(&state, "first", &first);
+		document_add_value(&document, "first", &first);
 	else
-		add_jsonb(&state, "first", latest);
-	add_jsonb(&state, "latest", latest);
-	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+		document_add_jsonb(&document, "first", latest);
+	document_add_jsonb(&document, "latest", latest);
+	document_close_object(&document);
+	return document_jsonb(&document);
 }
 
 /* ----- the line ----- */

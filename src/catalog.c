@@ -129,6 +129,13 @@ catalog_outcome(int outcome)
 	return found(&members.outcome[outcome]);
 }
 
+const char *
+catalog_outcome_label(int outcome)
+{
+	Assert(outcome >= 0 && outcome < OUTCOME_COUNT);
+	return outcome_label[outcome];
+}
+
 Oid
 catalog_ack(int ack)
 {

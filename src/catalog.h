@@ -89,6 +89,9 @@ extern Oid	catalog_outcome_type(void);
 extern Oid	catalog_outcome(int outcome);
 extern Oid	catalog_ack(int ack);
 
+/* The label of a value of idem_outcome, by its place in state.h. */
+extern const char *catalog_outcome_label(int outcome);
+
 /* Count of the invalidations that may concern a table of ours; rises by at least one with each. */
 extern uint64 catalog_generation(IdemTable table);
 

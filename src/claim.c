@@ -240,6 +240,54 @@ answer_datum(const Answer *answer)
 	return HeapTupleGetDatum(heap_form_tuple(claim_columns(), values, nulls));
 }
 
+/* The outcome that a value of the enum stands for; catalog.c knows all its labels. */
+static Outcome
+outcome_of(Datum value)
+{
+	for (int outcome = 0; outcome < OUTCOME_COUNT; outcome++)
+		if (catalog_outcome(outcome) == DatumGetObjectId(value))
+			return (Outcome) outcome;
+	elog(ERROR, "a claim has an outcome that is none");
+}
+
+static Span
+given_text(const Datum *values, const bool *nulls, int column)
+{
+	text	   *value;
+
+	if (nulls[column])
+		return (Span) {NULL, 0};
+	value = DatumGetTextPP(values[column]);
+	return (Span) {VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value)};
+}
+
+bool
+claim_read(HeapTupleHeader row, GivenClaim *claim)
+{
+	TupleDesc	columns = claim_columns();
+	HeapTupleData tuple = {.t_len = HeapTupleHeaderGetDatumLength(row), .t_data = row};
+	Datum		values[CLAIM_NATTS];
+	bool		nulls[CLAIM_NATTS];
+
+	if (HeapTupleHeaderGetTypeId(row) != catalog_claim_type())
+		elog(ERROR, "a claim is of another type");
+	heap_deform_tuple(&tuple, columns, values, nulls);
+	memset(claim, 0, sizeof(*claim));
+	if (nulls[CLAIM_OUTCOME])
+		return false;
+	claim->outcome = outcome_of(values[CLAIM_OUTCOME]);
+	claim->attempt = nulls[CLAIM_ATTEMPT] ? 0 : DatumGetInt32(values[CLAIM_ATTEMPT]);
+	claim->is_replay = !nulls[CLAIM_REPLAYED] && DatumGetBool(values[CLAIM_REPLAYED]);
+	claim->is_first_run = !nulls[CLAIM_REPLAYED] && !DatumGetBool(values[CLAIM_REPLAYED]);
+	claim->is_finished = !nulls[CLAIM_FINISHED_AT];
+	claim->finished_at = claim->is_finished ? DatumGetTimestampTz(values[CLAIM_FINISHED_AT]) : DT_NOEND;
+	claim->scope = given_text(values, nulls, CLAIM_SCOPE);
+	claim->result_ref = given_text(values, nulls, CLAIM_RESULT_REF);
+	claim->trace_id = given_text(values, nulls, CLAIM_TRACE_ID);
+	claim->result = nulls[CLAIM_RESULT] ? NULL : DatumGetJsonbP(values[CLAIM_RESULT]);
+	return true;
+}
+
 /* ----- the transaction's end ----- */
 
 /* A lease that is over as its claim becomes visible is set anew: the holder is only starting. */

@@ -4,6 +4,7 @@
 #ifndef IDEM_CLAIM_H
 #define IDEM_CLAIM_H
 
+#include "access/htup.h"
 #include "datatype/timestamp.h"
 #include "storage/itemptr.h"
 
@@ -54,6 +55,30 @@ extern Span span_copy(Span span);
 
 /* The composite value. */
 extern Datum answer_datum(const Answer *answer);
+
+/*
+ * What a caller hands in as idem_claim.  It need not be what any function returned, so what is null is told apart from
+ * every value.
+ */
+typedef struct GivenClaim
+{
+	Outcome		outcome;
+	int32		attempt;		/* 0: null */
+	bool		is_replay;		/* replayed is true */
+	bool		is_first_run;	/* replayed is false */
+	bool		is_finished;	/* finished_at is not null */
+	TimestampTz finished_at;
+	Span		scope;			/* data NULL: null; so below */
+	Span		result_ref;
+	Span		trace_id;
+	Jsonb	   *result;			/* NULL: null */
+} GivenClaim;
+
+/*
+ * Read a composite value.  Returns false where its outcome is null; raises 55000 where the type was altered.  What the
+ * claim holds points into the row, or to copies in the current memory context.
+ */
+extern bool claim_read(HeapTupleHeader row, GivenClaim *claim);
 
 /* at + microseconds, within the range of finite times. */
 extern TimestampTz time_after(TimestampTz at, int64 microseconds);

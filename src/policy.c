@@ -394,6 +394,16 @@ load(void)
 	return into;
 }
 
+/* In microseconds as extract(epoch) counts, a year as 365.25 days: for what is told and not reckoned with. */
+static int64
+length_to_tell(const Interval *interval)
+{
+	int64		years = interval->month / MONTHS_PER_YEAR;
+	int64		days = (int64) (interval->month % MONTHS_PER_YEAR) * DAYS_PER_MONTH + interval->day;
+
+	return years * (int64) (DAYS_PER_YEAR * USECS_PER_DAY) + days * USECS_PER_DAY + interval->time;
+}
+
 static void
 take_policy(TupleTableSlot *columns, void *into)
 {
@@ -407,6 +417,8 @@ take_policy(TupleTableSlot *columns, void *into)
 
 	row->scope = copy_span(values[POLICY_SCOPE]);
 	row->lists = copy_lists(values, isnull, POLICY_MATERIAL, POLICY_IMMATERIAL);
+	policy->material = row->lists.material;
+	policy->immaterial = row->lists.immaterial;
 	policy->enabled = DatumGetBool(values[POLICY_ENABLED]);
 	policy->entry = entry_named(TextDatumGetCString(values[POLICY_ENTRY]));
 	policy->downstream = downstream_named(TextDatumGetCString(values[POLICY_DOWNSTREAM]));
@@ -414,7 +426,7 @@ take_policy(TupleTableSlot *columns, void *into)
 	policy->in_flight_ttl = rows_interval(values[POLICY_IN_FLIGHT_TTL]);
 	policy->result_ttl = rows_interval(values[POLICY_RESULT_TTL]);
 	policy->repeat_guard = isnull[POLICY_REPEAT_GUARD] ? 0 : rows_interval(values[POLICY_REPEAT_GUARD]);
-	policy->poll_after = rows_interval(values[POLICY_POLL_AFTER]);
+	policy->poll_after = length_to_tell(DatumGetIntervalP(values[POLICY_POLL_AFTER]));
 	policy->confirm_with = copy_string(values[POLICY_CONFIRM_WITH], isnull[POLICY_CONFIRM_WITH]);
 	policy->poll_with = copy_string(values[POLICY_POLL_WITH], isnull[POLICY_POLL_WITH]);
 	MemoryContextSwitchTo(before);

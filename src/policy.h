@@ -6,6 +6,8 @@
 #ifndef IDEM_POLICY_H
 #define IDEM_POLICY_H
 
+#include "utils/array.h"
+
 #include "canonical.h"
 #include "fingerprint.h"
 
@@ -34,6 +36,8 @@ typedef struct Policy
 	Downstream	downstream;
 	int32		version;		/* of its lists */
 	const MaterialPart *part;	/* NULL: everything is material */
+	ArrayType  *material;		/* its lists as they stand in the table, text[]; NULL: null */
+	ArrayType  *immaterial;
 	int64		fingerprint_ttl;
 	int64		in_flight_ttl;
 	int64		result_ttl;

@@ -1,87 +1,68 @@
 /*
- * preview.c: idem_preview's door, and what a preview looks for before it shows a fingerprint.
+ * preview.c: a fingerprint with what a model is to do with it, or the likely repeat that stands in its way.
  */
 #include "compat.h"
 
-#include "catalog/pg_proc.h"
-#include "utils/lsyscache.h"
-#include "utils/syscache.h"
-
-#include "args.h"
-#include "binding.h"
 #include "guard.h"
+#include "guc.h"
 #include "policy.h"
+#include "reply.h"
+#include "sign.h"
 
 PG_FUNCTION_INFO_V1(idem_preview);
-PG_FUNCTION_INFO_V1(idem_find_repeat);
 
-/* The function that makes the preview: of the same schema and arguments as the one that is called. */
-static Oid
-find_maker(Oid preview)
+/* The earlier operation that an equal one would repeat, within the scope's repeat_guard, as a claim. */
+static bool
+find_repeat(const Signed *operation, GivenClaim *claim)
 {
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(preview));
-	Form_pg_proc form;
-	Oid			maker;
+	const Policy *policy = policy_of(operation->scope.data, operation->scope.length);
+	Answer		answer;
 
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for function %u", preview);
-	form = (Form_pg_proc) GETSTRUCT(tuple);
-	maker = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("idem_make_preview"),
-							PointerGetDatum(&form->proargtypes), ObjectIdGetDatum(form->pronamespace));
-	ReleaseSysCache(tuple);
-	if (!OidIsValid(maker))
-		elog(ERROR, "function idem_make_preview is gone");
-	return maker;
+	if (operation->confirmed_repeat ||
+		!guard_look(operation->scope, operation->subject, operation->params, policy->part, policy->repeat_guard,
+					&answer))
+		return false;
+	answer.scope = operation->scope;
+	answer.subject = operation->subject;
+	return claim_read(DatumGetHeapTupleHeader(answer_datum(&answer)), claim);
+}
+
+static Jsonb *
+preview_jsonb(const Reply *reply, const Signed *operation)
+{
+	Document	document = {0};
+
+	document_open_object(&document, NULL);
+	document_add_string(&document, "status", reply->kind->code);
+	reply_add_members(reply, &document);
+	document_add_string(&document, "fingerprint", operation->token);
+	document_add_time(&document, "expires_at", operation->expires_at);
+	document_open_array(&document, "copy_back");
+	document_add_string(&document, NULL, "fingerprint");
+	document_close_array(&document);
+	document_close_object(&document);
+	return document_jsonb(&document);
 }
 
 /*
  * idem_preview(subject text, scope text, params jsonb, not_after timestamptz DEFAULT NULL,
  *		confirm_repeat boolean DEFAULT false) RETURNS jsonb
  *
- * Whether the caller may act for the subject is judged here, where it is still the caller; the preview is then made
- * with the owner's rights.
+ * It signs first, so that arguments are judged the same way whether or not there is a repeat.  A repeat is told without
+ * the fingerprint: a model that has one goes on, and a person is to decide.  Raises what idem_sign raises.
  */
 Datum
 idem_preview(PG_FUNCTION_ARGS)
 {
-	LOCAL_FCINFO(call, 5);
-	FmgrInfo	maker;
-	Datum		preview;
+	Signed		operation;
+	Reply		reply = {.lang = (Lang) guc_lang};
+	bool		is_repeat;
 
 	policy_begin();
-	(void) binding_subject(fcinfo, 0);
-	fmgr_info(find_maker(fcinfo->flinfo->fn_oid), &maker);
-	InitFunctionCallInfoData(*call, &maker, 5, fcinfo->fncollation, NULL, NULL);
-	memcpy(call->args, fcinfo->args, sizeof(NullableDatum) * 5);
-	preview = FunctionCallInvoke(call);
-	if (call->isnull)
-		PG_RETURN_NULL();
-	PG_RETURN_DATUM(preview);
-}
-
-/*
- * idem_find_repeat(subject text, scope text, params jsonb) RETURNS idem_claim
- *
- * REPEAT, with the key, result and time of an equal operation of the subject's within the scope's repeat_guard;
- * null where there is none or the scope has no guard.  Writes nothing.
- */
-Datum
-idem_find_repeat(PG_FUNCTION_ARGS)
-{
-	Span		subject;
-	Span		scope;
-	Jsonb	   *params;
-	const Policy *policy;
-	Answer		answer;
-
-	policy_begin();
-	subject = args_label(fcinfo, 0, "subject");
-	scope = args_label(fcinfo, 1, "scope");
-	params = args_params(fcinfo, 2);
-	policy = policy_of(scope.data, scope.length);
-	if (!guard_look(scope, subject, params, policy->part, policy->repeat_guard, &answer))
-		PG_RETURN_NULL();
-	answer.scope = scope;
-	answer.subject = subject;
-	PG_RETURN_DATUM(answer_datum(&answer));
+	sign_operation(fcinfo, &operation);
+	is_repeat = find_repeat(&operation, &reply.claim);
+	reply.claim.scope = operation.scope;
+	reply.kind = is_repeat ? reply_kind_of(&reply.claim) : reply_kind("PREVIEW_READY");
+	reply_word(&reply);
+	PG_RETURN_JSONB_P(is_repeat ? reply_jsonb(&reply) : preview_jsonb(&reply, &operation));
 }

@@ -28,6 +28,16 @@ typedef struct ReplyText
 	const char *instruction;
 } ReplyText;
 
+/* Members that a kind of reply has, where there is something to say, beside those that all have. */
+typedef enum Telling
+{
+	TELLS_POLL = 1 << 0,		/* poll_with */
+	TELLS_WAIT = 1 << 1,		/* poll_after_ms */
+	TELLS_CONFIRM = 1 << 2,		/* confirm_with */
+	TELLS_MATERIAL = 1 << 3,	/* must_equal, may_differ */
+	TELLS_RESULT = 1 << 4		/* result, result_ref, finished_at */
+} Telling;
+
 /*
  * One kind of reply: an outcome, or one of the cases that an outcome falls into.  Names and codes are part of the
  * interface, texts are not.
@@ -39,6 +49,7 @@ typedef struct ReplyKind
 	bool		retryable;
 	Effect		effect;
 	int			http_status;
+	unsigned	tells;			/* of Telling */
 	ReplyText	texts[LANG_COUNT];
 } ReplyKind;
 

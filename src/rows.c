@@ -12,10 +12,14 @@
 #include "compat.h"
 
 #include "access/htup_details.h"
+#include "access/nbtree.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_am_d.h"
 #include "executor/tuptable.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -26,9 +30,14 @@
 Relation
 rows_open(IdemTable table, const Layout *layout, LOCKMODE lock)
 {
+	static uint64 good[TABLE_COUNT];
 	Relation	relation = table_open(catalog_table(table), lock);
+	uint64		generation = catalog_generation(table);
 
-	(void) catalog_verify(relation, table, layout, true);
+	/* a table that was found good is so until it is invalidated; the generation of one that was found is not 0 */
+	if (good[table] != generation)
+		(void) catalog_verify(relation, table, layout, true);
+	good[table] = generation;
 	if (lock >= RowExclusiveLock)
 		CheckCmdReplicaIdentity(relation, CMD_UPDATE);
 	return relation;
@@ -65,6 +74,48 @@ rows_read_latest(Relation relation, RowTaker take, void *into)
 
 	rows_scan(relation, snapshot, take, into);
 	UnregisterSnapshot(snapshot);
+}
+
+/* The index of the primary key, which is over the layout's columns. */
+static Relation
+open_key_index(Relation relation, const Layout *layout)
+{
+	Oid			oid = primary_key_index(relation);
+	Relation	index = OidIsValid(oid) ? index_open(oid, AccessShareLock) : NULL;
+	bool		fits = index != NULL && index->rd_rel->relam == BTREE_AM_OID &&
+		index->rd_index->indnkeyatts == layout->key_natts && index->rd_index->indisvalid;
+
+	for (int i = 0; fits && i < layout->key_natts; i++)
+		fits = index->rd_index->indkey.values[i] == i + 1;
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the primary key of table \"%s\" was altered or dropped", RelationGetRelationName(relation)),
+				 errhint("Restore the primary key that the extension created.")));
+	return index;
+}
+
+void
+rows_find(Relation relation, const Layout *layout, const Span *key, RowTaker take, void *into)
+{
+	Relation	index = open_key_index(relation, layout);
+	TupleTableSlot *slot = table_slot_create(relation, NULL);
+	IndexScanDesc scan = begin_index_scan(relation, index, GetActiveSnapshot(), layout->key_natts);
+	ScanKeyData keys[INDEX_MAX_KEYS];
+
+	/* each column is compared as the index compares it, whatever collation its owner has given it */
+	for (int i = 0; i < layout->key_natts; i++)
+		ScanKeyEntryInitialize(&keys[i], 0, i + 1, BTEqualStrategyNumber, InvalidOid, index->rd_indcollation[i],
+							   F_TEXTEQ, PointerGetDatum(cstring_to_text_with_len(key[i].data, key[i].length)));
+	index_rescan(scan, keys, layout->key_natts, NULL, 0);
+	while (index_getnext_slot(scan, ForwardScanDirection, slot))
+	{
+		slot_getallattrs(slot);
+		take(slot, into);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(index, AccessShareLock);
 }
 
 /* An index that would evaluate code is refused before it could. */

@@ -8,6 +8,7 @@
 #include "storage/lockdefs.h"
 #include "utils/snapshot.h"
 
+#include "args.h"
 #include "catalog.h"
 
 /*
@@ -28,6 +29,12 @@ extern void rows_read_latest(Relation relation, RowTaker take, void *into);
 
 /* The same with the table opened and closed. */
 extern void rows_read(IdemTable table, const Layout *layout, Snapshot snapshot, RowTaker take, void *into);
+
+/*
+ * Give the row with a primary key to take, if the query's snapshot sees one: a value for each of its columns, which
+ * are of type text and the table's first.  Raises 55000 where the table has no such primary key any more.
+ */
+extern void rows_find(Relation relation, const Layout *layout, const Span *key, RowTaker take, void *into);
 
 /*
  * Write one row, with a value or null for each column; the caller vouches for what the table's constraints say.  The

@@ -19,6 +19,7 @@
 #include "fingerprint.h"
 #include "key.h"
 #include "policy.h"
+#include "sign.h"
 
 #define INSPECT_COLUMNS 8
 
@@ -37,41 +38,48 @@ static TimestampTz unix_to_timestamp(int64 seconds);
 static const MaterialPart *part_of_scope(Span scope);
 static void refuse_immaterial(void) pg_attribute_noreturn();
 
+void
+sign_operation(FunctionCallInfo fcinfo, Signed *operation)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Fingerprint fingerprint;
+	const Policy *policy;
+
+	operation->subject = binding_subject(fcinfo, 0);
+	operation->scope = args_label(fcinfo, 1, "scope");
+	operation->params = args_params(fcinfo, 2);
+	policy = policy_of(operation->scope.data, operation->scope.length);
+
+	fingerprint.expires = choose_expiry(fcinfo, 3, now, policy->fingerprint_ttl);
+	fingerprint.confirmed_repeat = args_bool(fcinfo, 4, "confirm_repeat");
+	fingerprint.subject = unconstify(char *, operation->subject.data);
+	fingerprint.subject_length = operation->subject.length;
+	fingerprint.scope = unconstify(char *, operation->scope.data);
+	fingerprint.scope_length = operation->scope.length;
+	fingerprint.version = policy->version;
+	if (!canonical_hash(operation->params, policy->part, fingerprint.param_hash))
+		refuse_immaterial();
+	key_v7(now, &fingerprint.nonce);
+
+	operation->confirmed_repeat = fingerprint.confirmed_repeat;
+	operation->expires_at = unix_to_timestamp(fingerprint.expires);
+	operation->token = fingerprint_encode(&fingerprint, policy_signing_secret());
+}
+
 /*
  * idem_sign(subject text, scope text, params jsonb, not_after timestamptz, confirm_repeat boolean) RETURNS text
  *
  * A fingerprint for one operation, good until the earlier of not_after and now plus the scope's
- * fingerprint_ttl.  Raises 22004 and 22023 for arguments that do not do, parameters of which nothing is
- * material and a time that is past, 55000 where no secret signs.
+ * fingerprint_ttl.
  */
 Datum
 idem_sign(PG_FUNCTION_ARGS)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	Span		subject;
-	Span		scope;
-	Jsonb	   *params;
-	const Policy *policy;
-	Fingerprint fingerprint;
+	Signed		operation;
 
 	policy_begin();
-	subject = binding_subject(fcinfo, 0);
-	scope = args_label(fcinfo, 1, "scope");
-	params = args_params(fcinfo, 2);
-	policy = policy_of(scope.data, scope.length);
-
-	fingerprint.expires = choose_expiry(fcinfo, 3, now, policy->fingerprint_ttl);
-	fingerprint.confirmed_repeat = args_bool(fcinfo, 4, "confirm_repeat");
-	fingerprint.subject = unconstify(char *, subject.data);
-	fingerprint.subject_length = subject.length;
-	fingerprint.scope = unconstify(char *, scope.data);
-	fingerprint.scope_length = scope.length;
-	fingerprint.version = policy->version;
-	if (!canonical_hash(params, policy->part, fingerprint.param_hash))
-		refuse_immaterial();
-	key_v7(now, &fingerprint.nonce);
-
-	PG_RETURN_TEXT_P(cstring_to_text(fingerprint_encode(&fingerprint, policy_signing_secret())));
+	sign_operation(fcinfo, &operation);
+	PG_RETURN_TEXT_P(cstring_to_text(operation.token));
 }
 
 /*
