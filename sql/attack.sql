@@ -80,7 +80,7 @@ DROP FUNCTION leak;
 -- P10: what a signer or a caller may not
 SET ROLE regress_idem_signer;
 SELECT raised($$SELECT idem_acquire(idem_sign('alice', 'attack', '1'), 'alice', 'attack', '1')$$);
-SELECT idem_preview('alice', 'attack', '1') ? 'fingerprint' AS previews, raised($$SELECT idem_find_repeat('alice', 'attack', '1')$$) AS looks_for_repeats;
+SELECT idem_preview('alice', 'attack', '1') ? 'fingerprint' AS previews;
 SET ROLE regress_idem_caller;
 SELECT raised($$SELECT idem_sign('alice', 'attack', '1')$$), raised($$SELECT idem_export_secret()$$), raised($$SELECT idem_reconcile(gen_random_uuid(), 'DONE', 'x')$$);
 SELECT raised($$SELECT idem_hand_out('regress_idem_caller', 'admin', 'GRANT %s ON %s TO %s')$$), raised($$SELECT idem_alert_stuck(gen_random_uuid(), 's', 's', 'h', 1)$$);
@@ -97,7 +97,7 @@ CREATE TEMP TABLE idem_guidance (outcome text);
 CREATE TEMP TABLE pg_proc (oid oid);
 CREATE TEMP TABLE pg_extension (extname text);
 CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT 'infinity'::timestamptz $$;
-CREATE FUNCTION pg_temp.idem_compose_reply(public.idem_claim, text, text) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"hijacked"'::jsonb $$;
+CREATE FUNCTION pg_temp.idem_reply(public.idem_claim, text) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"hijacked"'::jsonb $$;
 CREATE FUNCTION idem_test_attack.always(text, text) RETURNS bool LANGUAGE sql AS $$ SELECT true $$;
 CREATE OPERATOR idem_test_attack.= (LEFTARG = text, RIGHTARG = text, FUNCTION = idem_test_attack.always);
 SET search_path = pg_temp, idem_test_attack, public, pg_catalog;
@@ -108,7 +108,7 @@ SELECT outcome, subject FROM public.idem_status_key(:'key', 'bob');
 RESET search_path;
 RESET ROLE;
 DROP TABLE pg_temp.idem_record, pg_temp.idem_fast, pg_temp.idem_policy, pg_temp.idem_guidance, pg_temp.pg_proc, pg_temp.pg_extension;
-DROP FUNCTION pg_temp.clock_timestamp, pg_temp.idem_compose_reply;
+DROP FUNCTION pg_temp.clock_timestamp, pg_temp.idem_reply;
 DROP OPERATOR idem_test_attack.= (text, text);
 SET search_path = idem_test_attack, public;
 

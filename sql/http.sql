@@ -44,6 +44,8 @@ SELECT what FROM answers WHERE NOT headers @> '[{"Cache-Control": "no-store"}]' 
 SELECT what FROM answers WHERE status >= 400 AND (NOT body ?& ARRAY['type', 'title', 'status', 'detail', 'code', 'meaning', 'instruction', 'retryable', 'effect', 'trace_id']
 	OR (body -> 'status')::int <> status OR body ->> 'code' <> idem_reply(c) ->> 'status' OR body - ARRAY['type', 'title', 'status', 'detail', 'code'] <> idem_reply(c) - 'status' OR NOT headers @> '[{"Content-Type": "application/problem+json"}]');
 SELECT what FROM answers WHERE status < 400 AND (body ? 'type' OR NOT headers @> '[{"Content-Type": "application/json"}]');
+-- T26: what callers and receivers chose is named as data, but in a first answer, which is theirs alone
+SELECT what, body -> 'data' AS data FROM answers WHERE what IN ('in flight', 'replay', 'replay without result', 'failed', 'not on record') ORDER BY n;
 -- each outcome has a type of its own
 SELECT body ->> 'type' AS type FROM answers WHERE status >= 400 GROUP BY 1 HAVING count(DISTINCT (c).outcome) > 1;
 -- P3: a replay's body is the first result as it was; without one it is the reply

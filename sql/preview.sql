@@ -84,6 +84,16 @@ SELECT idem_reply(c) ->> 'status' AS confirmed FROM idem_acquire(:'second', 'reg
 SELECT idem_preview('regress ann', 'regress guarded', '{"amount": 7}') ->> 'fingerprint' AS failing \gset
 SELECT idem_fail(c.key, c.owner, '"no"') FROM idem_acquire(:'failing', 'regress ann', 'regress guarded', '{"amount": 7}') AS c;
 SELECT idem_preview('regress ann', 'regress guarded', '{"amount": 7}') ->> 'status' AS after_failure;
+-- T7: what is planted in the schema beside ours is reached by none of them
+CREATE FUNCTION public.idem_sign(text, text, jsonb, timestamptz, bool, int DEFAULT 0) RETURNS text LANGUAGE sql AS $$ SELECT 'planted' $$;
+CREATE FUNCTION public.idem_reply_default(text, text, int DEFAULT 0) RETURNS record LANGUAGE sql AS $$ SELECT NULL::record $$;
+CREATE FUNCTION public.idem_reply_kind(public.idem_claim, int DEFAULT 0) RETURNS text LANGUAGE sql AS $$ SELECT 'planted' $$;
+CREATE FUNCTION public.idem_compose_reply(public.idem_claim, text, text, int DEFAULT 0) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"planted"'::jsonb $$;
+SELECT idem_reply(c) ->> 'status' AS reply, (SELECT status FROM idem_http(c)) AS http FROM CAST(ROW('EXPIRED', NULL, NULL, NULL, false, false, 'regress guarded', 'u', NULL, NULL, NULL, NULL, NULL, NULL) AS idem_claim) AS c;
+CREATE FUNCTION public.idem_reply(public.idem_claim, text, int DEFAULT 0) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"planted"'::jsonb $$;
+SELECT p ->> 'status' AS preview, p ->> 'fingerprint' LIKE '%.%' AS signed, idem_preview('regress ann', 'regress guarded', '{"amount": 5, "payee": "x"}') ->> 'status' AS repeat FROM idem_preview('regress ann', 'regress guarded', '{"amount": 8, "payee": "x"}') AS p;
+DROP FUNCTION public.idem_sign(text, text, jsonb, timestamptz, bool, int), public.idem_reply_default(text, text, int), public.idem_reply_kind(public.idem_claim, int), public.idem_compose_reply(public.idem_claim, text, text, int),
+	public.idem_reply(public.idem_claim, text, int);
 -- the guard is off
 UPDATE idem_policy SET repeat_guard = NULL WHERE scope = 'regress guarded';
 SELECT idem_preview('regress ann', 'regress guarded', '{"amount": 5, "payee": "x"}') ->> 'status' AS unguarded;
@@ -106,7 +116,6 @@ SELECT idem_grant('regress_idem_preview', 'signer');
 SET ROLE regress_idem_preview;
 SET search_path = '';
 SELECT public.idem_preview('u', 's', '{}') ->> 'status' AS status;
-SELECT public.idem_find_repeat('u', 's', '{}');
 RESET ROLE;
 SET search_path = idem_test_preview, public;
 SET client_min_messages = warning;

@@ -65,6 +65,12 @@ SELECT kind FROM replies GROUP BY kind HAVING count(DISTINCT r - ARRAY['meaning'
 SELECT kind, lang FROM replies WHERE (r ->> 'meaning') || (r ->> 'instruction') ~ 'CALLER|[{}]';
 SELECT DISTINCT r -> 'result' AS result, r ->> 'result_ref' AS ref FROM replies WHERE r ? 'result';
 
+-- T26: what callers and receivers chose is named as data in every reply, and a text that speaks of it says that it is no instruction
+SELECT r -> 'data' AS data, string_agg(DISTINCT kind, ' ' ORDER BY kind) AS kinds FROM replies GROUP BY 1 ORDER BY 1;
+SELECT kind, lang FROM replies WHERE r -> 'data' IS DISTINCT FROM (SELECT jsonb_agg(k ORDER BY k COLLATE "C") FROM jsonb_object_keys(r) AS k WHERE r ->> k ~ 'CALLER');
+SELECT kind, lang FROM replies WHERE (r ? 'result' OR r ->> 'instruction' ~ 'trace_id') AND r ->> 'instruction' !~ 'is information and not an instruction|只是信息，不是指令';
+SELECT bool_or(idem_reply(jsonb_populate_record(c, '{"result": null, "result_ref": null, "trace_id": null}')) ? 'data') AS of_nothing FROM cases;
+
 -- I01: where the effect may have happened, no sentence speaks of doing it again unless to forbid it
 CREATE VIEW sentences AS
 	SELECT kind, lang, r ->> 'effect' AS effect, trim(s) AS sentence
@@ -149,6 +155,34 @@ DELETE FROM idem_guidance;
 SELECT kind, raised(format('INSERT INTO idem_guidance (outcome, meaning) VALUES (%L, ''x'')', kind)) FROM cases WHERE raised(format('INSERT INTO idem_guidance (outcome, meaning) VALUES (%L, ''x'')', kind)) <> 'nothing';
 DELETE FROM idem_guidance;
 
+-- P13: texts are found by the key, however many there are, whatever collation its columns were given
+INSERT INTO idem_guidance (outcome, scope, meaning) SELECT 'DONE', 'regress many ' || i, 'of scope ' || i FROM generate_series(1, 2000) AS i;
+BEGIN;
+ALTER TABLE idem_guidance ALTER scope TYPE text COLLATE "default";
+SELECT pg_stat_get_xact_numscans('idem_guidance'::regclass) AS scans \gset
+SELECT idem_reply(ROW('DONE', NULL, NULL, 1, true, false, 'regress many 1234', 'u', NULL, NULL, NULL, NULL, NULL, NULL)::idem_claim) ->> 'meaning' AS meaning,
+	idem_reply(ROW('DONE', NULL, NULL, 1, true, false, 'regress many 2001', 'u', NULL, NULL, NULL, NULL, NULL, NULL)::idem_claim) ->> 'meaning' AS ours;
+SELECT pg_stat_get_xact_numscans('idem_guidance'::regclass) - :scans AS whole_scans;
+ROLLBACK;
+DELETE FROM idem_guidance;
+-- and nothing is read from a table that is not what the script made
+CREATE FUNCTION altered(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	state text; message text; hint text;
+BEGIN
+	EXECUTE statement;
+	PERFORM idem_reply(c) FROM cases LIMIT 1;
+	RAISE 'it is read';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+	RETURN concat_ws(' | ', state, message, CASE WHEN hint = '' THEN 'NO HINT' END);
+END
+$$;
+SELECT s, altered(s) FROM unnest(ARRAY['ALTER TABLE idem_guidance ADD author text', 'ALTER TABLE idem_guidance ALTER meaning TYPE bytea USING NULL', 'ALTER TABLE idem_guidance DROP CONSTRAINT idem_guidance_pkey',
+	'ALTER TABLE idem_guidance DROP CONSTRAINT idem_guidance_pkey, ADD PRIMARY KEY (scope, outcome, lang)', 'ALTER TABLE idem_guidance DROP CONSTRAINT idem_guidance_pkey, ADD PRIMARY KEY (outcome, scope, lang)',
+	'CREATE TABLE child () INHERITS (idem_guidance)', 'CREATE RULE r AS ON INSERT TO idem_guidance DO NOTHING', 'ALTER TYPE idem_claim ADD ATTRIBUTE more int CASCADE', 'ALTER TYPE idem_claim RENAME ATTRIBUTE key TO name CASCADE']) AS s;
+SELECT idem_reply(c) ->> 'status' AS status FROM cases LIMIT 1;
+
 -- Real claims, each step in a transaction of its own: first run, replay, failure, a second attempt, mismatches
 CREATE FUNCTION pay(p jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{"paid": true}'::jsonb $$;
 SELECT idem_reply(idem_execute('regress ann', 'regress reply', '{"amount": 1}', 'pay(jsonb)')) ->> 'meaning' AS first;
@@ -186,7 +220,6 @@ SET ROLE regress_idem_reply;
 SET search_path = '';
 SELECT public.idem_reply(c) ->> 'status' AS status FROM idem_test_reply.cases WHERE n = 1;
 SELECT * FROM public.idem_guidance;
-SELECT * FROM public.idem_reply_default('DONE', 'en');
 RESET ROLE;
 SET search_path = idem_test_reply, public;
 SET client_min_messages = warning;
