@@ -79,7 +79,7 @@ edit('idem.control', qr/'\Q$version\E'/, sub { q{'9.9'} });
 edit('src/policy.c',
 	qr/\tPOLICY_NATTS\n/, sub { "\tPOLICY_NOTE,\n\tPOLICY_NATTS\n" },
 	qr/(\t\[POLICY_ENABLED\] = BOOLOID,\n)/, sub { "$1\t[POLICY_NOTE] = TEXTOID,\n" },
-	qr/NULLABLE\(POLICY_POLL_WITH\)/, sub { 'NULLABLE(POLICY_POLL_WITH) | NULLABLE(POLICY_NOTE)' });
+	qr/NULLABLE\(POLICY_POLL_WITH\), 18/, sub { 'NULLABLE(POLICY_POLL_WITH) | NULLABLE(POLICY_NOTE), 19' });
 edit('src/guidance.c',
 	qr/\tGUIDANCE_NATTS\n/, sub { "\tGUIDANCE_AUTHOR,\n\tGUIDANCE_NATTS\n" },
 	qr/(\t\[GUIDANCE_INSTRUCTION\] = TEXTOID,\n)/, sub { "$1\t[GUIDANCE_AUTHOR] = TEXTOID,\n" });
