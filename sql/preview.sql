@@ -91,6 +91,7 @@ CREATE FUNCTION public.idem_reply_kind(public.idem_claim, int DEFAULT 0) RETURNS
 CREATE FUNCTION public.idem_compose_reply(public.idem_claim, text, text, int DEFAULT 0) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"planted"'::jsonb $$;
 SELECT idem_reply(c) ->> 'status' AS reply, (SELECT status FROM idem_http(c)) AS http FROM CAST(ROW('EXPIRED', NULL, NULL, NULL, false, false, 'regress guarded', 'u', NULL, NULL, NULL, NULL, NULL, NULL) AS idem_claim) AS c;
 CREATE FUNCTION public.idem_reply(public.idem_claim, text DEFAULT NULL, int DEFAULT 0) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"planted"'::jsonb $$;
+DISCARD PLANS;
 SELECT p ->> 'status' AS preview, p ->> 'fingerprint' LIKE '%.%' AS signed, idem_preview('regress ann', 'regress guarded', '{"amount": 5, "payee": "x"}') ->> 'status' AS repeat FROM idem_preview('regress ann', 'regress guarded', '{"amount": 8, "payee": "x"}') AS p;
 DROP FUNCTION public.idem_sign(text, text, jsonb, timestamptz, bool, int), public.idem_reply_default(text, text, int), public.idem_reply_kind(public.idem_claim, int), public.idem_compose_reply(public.idem_claim, text, text, int),
 	public.idem_reply(public.idem_claim, text, int);
