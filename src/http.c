@@ -46,7 +46,7 @@ status_of_reason(Jsonb *reason)
 	number = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(found.val.numeric)));
 	if ((number[0] != '4' && number[0] != '5') || strspn(number, "0123456789") != 3 || number[3] != '\0')
 		return 0;
-	return atoi(number);
+	return (int) strtol(number, NULL, 10);
 }
 
 static int

@@ -259,21 +259,34 @@ add_optional(Document *document, const char *name, const char *value)
 		document_add_string(document, name, value);
 }
 
-/* Pointers as the table has them; NULL stands for the one to everything. */
+/* Pointers as the table has them. */
 static void
 add_pointers(Document *document, const char *name, ArrayType *pointers)
 {
 	Datum	   *values;
-	int			nvalues = 0;
+	int			nvalues;
 
+	deconstruct_array(pointers, TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &nvalues);
 	document_open_array(document, name);
-	if (pointers == NULL)
-		document_add_string(document, NULL, "");
-	else
-		deconstruct_array(pointers, TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &nvalues);
 	for (int i = 0; i < nvalues; i++)
 		document_add_string(document, NULL, TextDatumGetCString(values[i]));
 	document_close_array(document);
+}
+
+/* What must equal the preview's parameters, the whole document where no list says less, and what may differ in it. */
+static void
+add_material(const Policy *policy, Document *document)
+{
+	if (policy->material != NULL)
+		add_pointers(document, "must_equal", policy->material);
+	else
+	{
+		document_open_array(document, "must_equal");
+		document_add_string(document, NULL, "");
+		document_close_array(document);
+	}
+	if (policy->immaterial != NULL)
+		add_pointers(document, "may_differ", policy->immaterial);
 }
 
 static void
@@ -289,9 +302,7 @@ add_policy(const Reply *reply, Document *document)
 	if (tells & TELLS_CONFIRM)
 		add_optional(document, "confirm_with", policy->confirm_with);
 	if (tells & TELLS_MATERIAL)
-		add_pointers(document, "must_equal", policy->material);
-	if ((tells & TELLS_MATERIAL) && policy->immaterial != NULL)
-		add_pointers(document, "may_differ", policy->immaterial);
+		add_material(policy, document);
 }
 
 static void
