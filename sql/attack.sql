@@ -54,6 +54,12 @@ DROP TRIGGER t ON mine;
 CREATE TRIGGER t BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION _idem_version_merge();
 SELECT raised('INSERT INTO mine VALUES (''x'')');
 DROP TABLE mine;
+-- nor for another event
+BEGIN;
+CREATE TRIGGER t AFTER INSERT ON idem_policy FOR EACH STATEMENT EXECUTE FUNCTION _idem_policy_history();
+CREATE TRIGGER t BEFORE INSERT ON idem_policy_version FOR EACH STATEMENT EXECUTE FUNCTION _idem_version_merge();
+SELECT raised('INSERT INTO idem_policy (scope) VALUES (''x'')'), raised('INSERT INTO idem_policy_version (scope, version) VALUES (''x'', 0)');
+ROLLBACK;
 SELECT name, raised(format('SELECT %s()', name)) FROM unnest(ARRAY['_idem_stale', '_idem_policy_history', '_idem_version_merge', 'idem_require']) AS name;
 SELECT raised('CREATE EVENT TRIGGER t ON ddl_command_end EXECUTE FUNCTION idem_require()');
 
@@ -279,6 +285,8 @@ SELECT t.s, altered(VARIADIC t.s) FROM (VALUES
 	(ARRAY['ALTER TABLE public.idem_policy ALTER fingerprint_ttl DROP NOT NULL', 'INSERT INTO public.idem_policy (scope, fingerprint_ttl) VALUES (''attack altered'', NULL)']),
 	(ARRAY['ALTER TABLE public.idem_policy DROP CONSTRAINT idem_policy_entry', 'ALTER TABLE public.idem_policy ALTER entry DROP DEFAULT, ALTER entry TYPE int USING 1', 'INSERT INTO public.idem_policy (scope, entry) VALUES (''attack altered'', 3)']),
 	(ARRAY['ALTER TABLE public.idem_policy DROP COLUMN poll_after']),
+	(ARRAY['CREATE FUNCTION public._idem_mine() RETURNS trigger LANGUAGE plpgsql AS ''BEGIN RETURN NEW; END''',
+		'CREATE TRIGGER t BEFORE INSERT ON public.idem_policy FOR EACH ROW EXECUTE FUNCTION public._idem_mine()']),
 	(ARRAY['ALTER TABLE public.idem_policy_version ALTER result_ttl DROP NOT NULL']),
 	(ARRAY['ALTER TABLE public.idem_secret ALTER verify_until DROP NOT NULL']),
 	(ARRAY['ALTER TABLE public.idem_record ALTER state DROP NOT NULL']),

@@ -166,135 +166,18 @@ COMMENT ON COLUMN @extschema@.idem_policy_version.since IS 'since when the lists
 COMMENT ON COLUMN @extschema@.idem_policy_version.replaced_at IS 'when other lists last took their place; null: in force';
 COMMENT ON COLUMN @extschema@.idem_policy_version.result_ttl IS 'the longest result_ttl of the scope while they were in force';
 
--- The trigger functions below run with their owner's rights, so that changing a policy needs no privilege on
--- its history.  They pin the search path, and refuse to serve any other table: NEW of a stranger's table could
--- hold values whose casts run a stranger's code.
+-- Both triggers serve their own table only (src/history.c), and need no rights: changing a policy needs no privilege on
+-- its history.
 
 CREATE FUNCTION @extschema@._idem_version_merge() RETURNS trigger
-	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_column
-DECLARE
-	own @extschema@.idem_policy_version;
-	theirs @extschema@.idem_policy_version;
-BEGIN
-	IF TG_RELID <> '@extschema@.idem_policy_version'::regclass THEN
-		RAISE EXCEPTION '_idem_version_merge serves idem_policy_version only' USING ERRCODE = 'trigger_protocol_violated';
-	END IF;
-	own := NEW;
-	IF own.version IS DISTINCT FROM @extschema@.idem_list_version(own.material, own.immaterial) THEN
-		RAISE EXCEPTION 'version does not belong to its lists'
-			USING ERRCODE = 'invalid_parameter_value',
-				  HINT = 'Rows of idem_policy_version are written by the triggers of idem_policy. Change that table.';
-	END IF;
-	own.material := ARRAY(SELECT DISTINCT p FROM unnest(own.material) AS p ORDER BY p);
-	own.immaterial := ARRAY(SELECT DISTINCT p FROM unnest(own.immaterial) AS p ORDER BY p);
-	IF NEW.material IS NULL THEN own.material := NULL; END IF;
-	IF NEW.immaterial IS NULL THEN own.immaterial := NULL; END IF;
-
-	-- rows of one version have the same lists, so any one of them tells
-	SELECT v.* INTO theirs FROM @extschema@.idem_policy_version AS v WHERE v.version = own.version LIMIT 1;
-	IF FOUND AND (theirs.material IS DISTINCT FROM own.material OR theirs.immaterial IS DISTINCT FROM own.immaterial) THEN
-		RAISE EXCEPTION 'other lists on record have the same version as these'
-			USING ERRCODE = 'invalid_parameter_value',
-				  HINT = 'Fingerprints could not tell the two apart. Change the lists a little, for instance by a pointer to a member that never occurs.';
-	END IF;
-	IF TG_OP = 'UPDATE' THEN
-		RETURN own;
-	END IF;
-
-	-- Lists in force are those of the policy's row. Others that arrive as if they were, from a dump or a
-	-- publisher, have been replaced by it.
-	IF own.replaced_at IS NULL AND EXISTS (SELECT FROM @extschema@.idem_policy AS p
-			WHERE p.scope = own.scope
-			AND @extschema@.idem_list_version(p.material, p.immaterial) <> own.version) THEN
-		own.replaced_at := clock_timestamp();
-	END IF;
-	SELECT v.* INTO theirs FROM @extschema@.idem_policy_version AS v
-		WHERE v.scope = own.scope AND v.version = own.version
-		FOR UPDATE;
-	IF NOT FOUND THEN
-		RETURN own;
-	END IF;
-	UPDATE @extschema@.idem_policy_version AS v SET
-			since = least(v.since, own.since),
-			replaced_at = CASE WHEN v.replaced_at IS NOT NULL AND own.replaced_at IS NOT NULL
-				THEN greatest(v.replaced_at, own.replaced_at) END,
-			result_ttl = greatest(v.result_ttl, own.result_ttl)
-		WHERE v.scope = own.scope AND v.version = own.version;
-	RETURN NULL;
-END
-$$;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_version_merge';
 COMMENT ON FUNCTION @extschema@._idem_version_merge() IS
 	'trigger: check a row of idem_policy_version, and merge it with one that is there already';
 
 CREATE FUNCTION @extschema@._idem_policy_history() RETURNS trigger
-	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_column
-DECLARE
-	number int4;
-	now_at timestamptz;
-BEGIN
-	IF TG_RELID <> '@extschema@.idem_policy'::regclass THEN
-		RAISE EXCEPTION '_idem_policy_history serves idem_policy only' USING ERRCODE = 'trigger_protocol_violated';
-	END IF;
-	-- one change of policies at a time, so that a scope's first row and a change of '*' see each other
-	LOCK TABLE @extschema@.idem_policy_version IN SHARE ROW EXCLUSIVE MODE;
-	now_at := clock_timestamp();
-
-	IF TG_OP = 'TRUNCATE' THEN
-		UPDATE @extschema@.idem_policy_version SET replaced_at = now_at
-			WHERE replaced_at IS NULL AND (scope, version) <> ('*', 0);
-		RETURN NULL;
-	END IF;
-
-	IF TG_OP = 'DELETE' OR TG_OP = 'UPDATE' AND OLD.scope <> NEW.scope THEN
-		UPDATE @extschema@.idem_policy_version AS v SET
-				replaced_at = CASE WHEN (v.scope, v.version) <> ('*', 0) THEN now_at END,
-				result_ttl = greatest(v.result_ttl, OLD.result_ttl)
-			WHERE v.scope = OLD.scope AND (v.replaced_at IS NULL OR (v.scope, v.version) = ('*', 0));
-		IF TG_OP = 'DELETE' THEN
-			RETURN NULL;
-		END IF;
-	END IF;
-
-	number := @extschema@.idem_list_version(NEW.material, NEW.immaterial);
-	IF (TG_OP = 'INSERT' OR OLD.scope <> NEW.scope) AND NOT EXISTS (
-			SELECT FROM @extschema@.idem_policy_version AS v
-			WHERE v.scope = NEW.scope AND v.version = number AND v.replaced_at IS NULL) THEN
-		-- until now the scope followed '*', and before that row came, everything was material
-		INSERT INTO @extschema@.idem_policy_version
-			(scope, version, material, immaterial, since, replaced_at, result_ttl)
-			SELECT NEW.scope, v.version, v.material, v.immaterial, v.since, coalesce(v.replaced_at, now_at), v.result_ttl
-			FROM @extschema@.idem_policy_version AS v
-			WHERE v.scope = '*' AND NEW.scope <> '*'
-			AND (v.replaced_at IS NULL OR NOT EXISTS (
-				SELECT FROM @extschema@.idem_policy_version AS o
-				WHERE o.scope = NEW.scope AND o.replaced_at >= v.replaced_at));
-		IF NOT EXISTS (SELECT FROM @extschema@.idem_policy_version AS v
-				WHERE v.scope = '*' AND v.replaced_at IS NULL AND NEW.scope <> '*') THEN
-			INSERT INTO @extschema@.idem_policy_version (scope, version, since, replaced_at)
-				VALUES (NEW.scope, 0, now_at, now_at);
-		END IF;
-	END IF;
-
-	UPDATE @extschema@.idem_policy_version AS v SET replaced_at = now_at
-		WHERE v.scope = NEW.scope AND v.version <> number AND v.replaced_at IS NULL;
-	UPDATE @extschema@.idem_policy_version AS v SET
-			replaced_at = NULL,
-			result_ttl = greatest(v.result_ttl, NEW.result_ttl)
-		WHERE v.scope = NEW.scope AND v.version = number
-		AND (v.replaced_at IS NOT NULL OR v.result_ttl < NEW.result_ttl);
-	IF NOT FOUND THEN
-		INSERT INTO @extschema@.idem_policy_version (scope, version, material, immaterial, since, result_ttl)
-			VALUES (NEW.scope, number, NEW.material, NEW.immaterial, now_at, NEW.result_ttl);
-	END IF;
-	RETURN NULL;
-END
-$$;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_policy_history';
 COMMENT ON FUNCTION @extschema@._idem_policy_history() IS
 	'trigger: keep on record which lists are and were in force for a scope';
 

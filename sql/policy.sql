@@ -106,6 +106,10 @@ INSERT INTO idem_policy (scope, material) VALUES ('one', '{/a79668}');
 INSERT INTO idem_policy (scope, material) VALUES ('two', '{/a80537}');
 \echo :SQLSTATE
 INSERT INTO idem_policy (scope, material) VALUES ('two', '{/a79668}');
+-- nor has a scope both of them one after the other
+UPDATE idem_policy SET material = NULL WHERE scope = 'one';
+UPDATE idem_policy SET material = '{/a80537}' WHERE scope = 'one';
+\echo :SQLSTATE
 
 -- The history itself takes rows from a dump: they merge, whichever table is loaded first, and what does not fit is refused
 DELETE FROM idem_policy;
@@ -120,6 +124,17 @@ SELECT version, since < '2020-01-01Z' AS older, replaced_at IS NULL AS in_force 
 INSERT INTO idem_policy_version (scope, version, material) VALUES ('pay', 7, '{/amount}');
 \echo :SQLSTATE
 UPDATE idem_policy_version SET material = '{/amount}' WHERE version = 561908243;
+\echo :SQLSTATE
+-- in one statement, and spelled otherwise
+DELETE FROM idem_policy_version;
+INSERT INTO idem_policy_version (scope, version, material, since, replaced_at, result_ttl) VALUES
+	('get', 561908243, '{/payee,/amount,/currency,/payee}', '2021-01-01Z', '2022-01-01Z', '1 h'),
+	('get', 561908243, '{/amount,/payee,/currency}', '2020-01-01Z', '2021-01-01Z', '2 h');
+UPDATE idem_policy_version SET material = '{/payee,/currency,/amount}';
+SELECT scope, version, material, since AT TIME ZONE 'UTC' AS since, replaced_at AT TIME ZONE 'UTC' AS replaced_at, result_ttl FROM idem_policy_version;
+INSERT INTO idem_policy_version (scope, version, since) VALUES (NULL, 0, '2020-01-01Z');
+\echo :SQLSTATE
+INSERT INTO idem_policy_version (scope, version, material) VALUES ('get', NULL, '{/amount}');
 \echo :SQLSTATE
 
 -- A change is obeyed at once: in the same session, in the same transaction, and taken back with it
@@ -197,6 +212,16 @@ TRUNCATE idem_policy_version;
 SELECT pay('five');
 DELETE FROM idem_record WHERE scope = 'regress history';
 DROP FUNCTION pay;
+
+-- M1: what was done under lists that were replaced is remembered for the longest result_ttl they had, not for today's
+INSERT INTO idem_policy (scope, material, result_ttl) VALUES ('regress history', '{/amount}', '2 days');
+SELECT outcome, idem_commit(key, owner, '"paid"') AS ended FROM idem_acquire_direct('regress bob', 'regress history', '{"amount": 8, "memo": "one"}');
+UPDATE idem_policy SET material = '{/amount,/memo}', result_ttl = '1 h' WHERE scope = 'regress history';
+UPDATE idem_policy_version SET replaced_at = clock_timestamp() - interval '25 h' WHERE scope = 'regress history' AND replaced_at IS NOT NULL;
+SELECT outcome, result FROM idem_acquire_direct('regress bob', 'regress history', '{"amount": 8, "memo": "one"}');
+DELETE FROM idem_record WHERE scope = 'regress history';
+DELETE FROM idem_policy;
+DELETE FROM idem_policy_version;
 
 -- Thousands of scopes
 DELETE FROM idem_policy;

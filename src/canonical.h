@@ -30,6 +30,9 @@ extern MaterialPart *material_parse(ArrayType *material, ArrayType *immaterial);
  */
 extern int32 material_version(ArrayType *material, ArrayType *immaterial);
 
+/* A list as the set that it is: sorted by bytes, each pointer once. Raises as material_parse does. */
+extern ArrayType *material_sorted(ArrayType *list);
+
 /*
  * Append the canonical bytes of params to out; part NULL means everything.  Returns false, having appended
  * nothing, where part is given and nothing of params is material.  Raises 54001 for nesting too deep for the

@@ -535,7 +535,7 @@ refuse_table(Relation relation, const Fault *fault, bool raise)
 			 errhint("%s", fault->hint)));
 }
 
-/* A trigger of ours: its function is the extension's. */
+/* A trigger of ours: its function is the extension's, and in C, which only a superuser can make. */
 static bool
 is_own_trigger(const Trigger *trigger)
 {
@@ -547,7 +547,7 @@ is_own_trigger(const Trigger *trigger)
 		Form_pg_proc form = (Form_pg_proc) GETSTRUCT(tuple);
 
 		own = !trigger->tgisinternal && form->proowner == members.owner &&
-			form->pronamespace == members.schema && trigger->tgqual == NULL &&
+			form->pronamespace == members.schema && form->prolang == ClanguageId && trigger->tgqual == NULL &&
 			strncmp(NameStr(form->proname), "_idem_", 6) == 0;
 		ReleaseSysCache(tuple);
 	}

@@ -62,7 +62,7 @@ texts_of(Relation relation, Span kind, Span scope, Span lang)
 	const Span	key[] = {kind, scope, lang};
 	OwnTexts	texts = {NULL, NULL};
 
-	rows_find(relation, &guidance_layout, key, take_texts, &texts);
+	rows_get(relation, &guidance_layout, key, take_texts, &texts);
 	return texts;
 }
 

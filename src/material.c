@@ -278,6 +278,24 @@ append_list(StringInfo out, ArrayType *array, const char *list, bool root_allowe
 	pfree(pointers);
 }
 
+ArrayType *
+material_sorted(ArrayType *list)
+{
+	int			count;
+	PointerText *pointers = read_list(list, "list", true, &count);
+	Datum	   *elements = palloc(sizeof(Datum) * count);
+	int			kept = 0;
+
+	qsort(pointers, count, sizeof(PointerText), compare_pointers);
+	for (int i = 0; i < count; i++)
+	{
+		if (i == 0 || compare_pointers(&pointers[i - 1], &pointers[i]) != 0)
+			elements[kept++] = PointerGetDatum(cstring_to_text_with_len(pointers[i].data, pointers[i].length));
+	}
+	pfree(pointers);
+	return construct_array(elements, kept, TEXTOID, -1, false, TYPALIGN_INT);
+}
+
 int32
 material_version(ArrayType *material, ArrayType *immaterial)
 {

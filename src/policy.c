@@ -11,7 +11,6 @@
  */
 #include "compat.h"
 
-#include "catalog/pg_type_d.h"
 #include "commands/trigger.h"
 #include "mb/pg_wchar.h"
 #include "utils/array.h"
@@ -26,85 +25,9 @@
 #include "catalog.h"
 #include "guc.h"
 #include "policy.h"
+#include "policy_rows.h"
 #include "rows.h"
 #include "secret.h"
-
-/* The columns of idem_policy. */
-enum
-{
-	POLICY_SCOPE,
-	POLICY_MATERIAL,
-	POLICY_IMMATERIAL,
-	POLICY_ENTRY,
-	POLICY_DOWNSTREAM,
-	POLICY_FINGERPRINT_TTL,
-	POLICY_DOWNSTREAM_MAX,
-	POLICY_GATEWAY_TIMEOUT,
-	POLICY_RETRY_BACKOFF,
-	POLICY_IN_FLIGHT_TTL,
-	POLICY_CALLER_RETRY_WINDOW,
-	POLICY_RESULT_TTL,
-	POLICY_REPEAT_GUARD,
-	POLICY_CONFIRM_WITH,
-	POLICY_POLL_WITH,
-	POLICY_POLL_AFTER,
-	POLICY_ENABLED,
-	POLICY_NATTS
-};
-
-/* The columns of idem_policy_version. */
-enum
-{
-	VERSION_SCOPE,
-	VERSION_VERSION,
-	VERSION_MATERIAL,
-	VERSION_IMMATERIAL,
-	VERSION_SINCE,
-	VERSION_REPLACED_AT,
-	VERSION_RESULT_TTL,
-	VERSION_NATTS
-};
-
-static const Oid policy_types[POLICY_NATTS] = {
-	[POLICY_SCOPE] = TEXTOID,
-	[POLICY_MATERIAL] = TEXTARRAYOID,
-	[POLICY_IMMATERIAL] = TEXTARRAYOID,
-	[POLICY_ENTRY] = TEXTOID,
-	[POLICY_DOWNSTREAM] = TEXTOID,
-	[POLICY_FINGERPRINT_TTL] = INTERVALOID,
-	[POLICY_DOWNSTREAM_MAX] = INTERVALOID,
-	[POLICY_GATEWAY_TIMEOUT] = INTERVALOID,
-	[POLICY_RETRY_BACKOFF] = INTERVALOID,
-	[POLICY_IN_FLIGHT_TTL] = INTERVALOID,
-	[POLICY_CALLER_RETRY_WINDOW] = INTERVALOID,
-	[POLICY_RESULT_TTL] = INTERVALOID,
-	[POLICY_REPEAT_GUARD] = INTERVALOID,
-	[POLICY_CONFIRM_WITH] = TEXTOID,
-	[POLICY_POLL_WITH] = TEXTOID,
-	[POLICY_POLL_AFTER] = INTERVALOID,
-	[POLICY_ENABLED] = BOOLOID,
-};
-
-static const Layout policy_layout = {
-	POLICY_NATTS, 1, policy_types,
-	NULLABLE(POLICY_MATERIAL) | NULLABLE(POLICY_IMMATERIAL) | NULLABLE(POLICY_REPEAT_GUARD) |
-	NULLABLE(POLICY_CONFIRM_WITH) | NULLABLE(POLICY_POLL_WITH), 18
-};
-
-static const Oid version_types[VERSION_NATTS] = {
-	[VERSION_SCOPE] = TEXTOID,
-	[VERSION_VERSION] = INT4OID,
-	[VERSION_MATERIAL] = TEXTARRAYOID,
-	[VERSION_IMMATERIAL] = TEXTARRAYOID,
-	[VERSION_SINCE] = TIMESTAMPTZOID,
-	[VERSION_REPLACED_AT] = TIMESTAMPTZOID,
-	[VERSION_RESULT_TTL] = INTERVALOID,
-};
-
-static const Layout version_layout = {
-	VERSION_NATTS, 2, version_types,
-	NULLABLE(VERSION_MATERIAL) | NULLABLE(VERSION_IMMATERIAL) | NULLABLE(VERSION_REPLACED_AT), 1
-};
 
 /* Two pointer lists; part is theirs once they are parsed. */
 typedef struct Lists
@@ -147,7 +70,7 @@ typedef struct PolicyCache
 	Policy		fallback;		/* for scopes without a row of their own */
 } PolicyCache;
 
-static const Policy defaults = {
+const Policy policy_defaults = {
 	.enabled = true,
 	.entry = ENTRY_ANY,
 	.downstream = DOWNSTREAM_OPAQUE,
@@ -335,7 +258,7 @@ idem_list_version(PG_FUNCTION_ARGS)
 Datum
 idem_longest_retention(PG_FUNCTION_ARGS)
 {
-	int64		longest = defaults.fingerprint_ttl + defaults.result_ttl;
+	int64		longest = policy_defaults.fingerprint_ttl + policy_defaults.result_ttl;
 	Interval   *result = palloc0(sizeof(Interval));
 	PolicyCache *known;
 
@@ -386,7 +309,7 @@ load(void)
 
 	sort_rows(into);
 	into->star = find_policy(into, star_scope);
-	into->fallback = into->star != NULL ? *ready_policy(into->star) : defaults;
+	into->fallback = into->star != NULL ? *ready_policy(into->star) : policy_defaults;
 	into->fallback.strict = !into->fallback.enabled;
 
 	MemoryContextSwitchTo(before);

@@ -48,6 +48,9 @@ typedef struct Policy
 	bool		strict;			/* the scope has no row of its own, and "*" is disabled */
 } Policy;
 
+/* For a scope without a row of its own where there is no row "*" either. */
+extern const Policy policy_defaults;
+
 /*
  * Start of every entry point: accept pending invalidations, forget what they made stale, and refuse (0A000)
  * a database that is not UTF-8.

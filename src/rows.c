@@ -11,12 +11,17 @@
  */
 #include "compat.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/nbtree.h"
+#include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_am_d.h"
+#include "catalog/pg_collation_d.h"
+#include "catalog/pg_opfamily_d.h"
+#include "catalog/pg_type_d.h"
 #include "executor/tuptable.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -96,7 +101,7 @@ open_key_index(Relation relation, const Layout *layout)
 }
 
 void
-rows_find(Relation relation, const Layout *layout, const Span *key, RowTaker take, void *into)
+rows_get(Relation relation, const Layout *layout, const Span *key, RowTaker take, void *into)
 {
 	Relation	index = open_key_index(relation, layout);
 	TupleTableSlot *slot = table_slot_create(relation, NULL);
@@ -116,6 +121,86 @@ rows_find(Relation relation, const Layout *layout, const Span *key, RowTaker tak
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	index_close(index, AccessShareLock);
+/* How a column is compared: by operators of PostgreSQL's own, whatever the index is made for. */
+static void
+init_key(Relation relation, const RowKey *from, ScanKey key)
+{
+	bool		is_text = TupleDescAttr(RelationGetDescr(relation), from->column)->atttypid == TEXTOID;
+
+	ScanKeyEntryInitialize(key, 0, from->column + 1, BTEqualStrategyNumber, InvalidOid,
+						   is_text ? C_COLLATION_OID : InvalidOid, is_text ? F_TEXTEQ : F_INT4EQ, from->value);
+}
+
+/* Does an index begin with the columns of some keys, in their order, and hold every row? */
+static bool
+serves(Relation index, ScanKey keys, int nkeys)
+{
+	Form_pg_index form = index->rd_index;
+
+	if (!form->indisvalid || form->indcheckxmin || form->indnkeyatts < nkeys ||
+		index->rd_rel->relam != BTREE_AM_OID || !heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
+		return false;
+	for (int i = 0; i < nkeys; i++)
+	{
+		Oid			family = keys[i].sk_collation == C_COLLATION_OID ? TEXT_BTREE_FAM_OID : INTEGER_BTREE_FAM_OID;
+
+		if (form->indkey.values[i] != keys[i].sk_attno || index->rd_opfamily[i] != family ||
+			index->rd_indcollation[i] != keys[i].sk_collation)
+			return false;
+	}
+	return true;
+}
+
+/* An index to find rows by, whatever its name; InvalidOid where there is none. */
+static Oid
+index_for(Relation relation, ScanKey keys, int nkeys)
+{
+	Oid			found = InvalidOid;
+	List	   *indexes = nkeys == 0 ? NIL : RelationGetIndexList(relation);
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		if (serves(index, keys, nkeys))
+			found = RelationGetRelid(index);
+		index_close(index, AccessShareLock);
+		if (OidIsValid(found))
+			break;
+	}
+	list_free(indexes);
+	return found;
+}
+
+void
+rows_find(Relation relation, const RowKey *keys, int nkeys, RowSeeker take, void *into)
+{
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(relation), &TTSOpsHeapTuple);
+	ScanKeyData scan_keys[INDEX_MAX_KEYS];
+	Snapshot	snapshot;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			index;
+
+	for (int i = 0; i < nkeys; i++)
+		init_key(relation, &keys[i], &scan_keys[i]);
+	index = index_for(relation, scan_keys, nkeys);
+
+	/* what the command that is running has written counts as well */
+	CommandCounterIncrement();
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan = systable_beginscan(relation, index, OidIsValid(index), snapshot, nkeys, scan_keys);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		ExecStoreHeapTuple(tuple, slot, false);
+		slot_getallattrs(slot);
+		if (!take(slot, into))
+			break;
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	ExecDropSingleTupleTableSlot(slot);
 }
 
 /* An index that would evaluate code is refused before it could. */

@@ -27,14 +27,30 @@ extern Relation rows_open(IdemTable table, const Layout *layout, LOCKMODE lock);
 extern void rows_scan(Relation relation, Snapshot snapshot, RowTaker take, void *into);
 extern void rows_read_latest(Relation relation, RowTaker take, void *into);
 
-/* The same with the table opened and closed. */
+/* A column, counted from 0, of type text (with collation "C") or int4, and the value that a row is looked for by. */
+typedef struct RowKey
+{
+	int			column;
+	Datum		value;
+} RowKey;
+
+/* Takes one row as a RowTaker does, and says whether to go on. */
+typedef bool (*RowSeeker) (TupleTableSlot *row, void *into);
+
+/*
+ * Give the rows that have these values, by an index that begins with the columns where there is one, to take.  They
+ * are those that are there now, for the transaction itself at once, whatever its own snapshot sees.
+ */
+extern void rows_find(Relation relation, const RowKey *keys, int nkeys, RowSeeker take, void *into);
+
+/* rows_scan with the table opened and closed. */
 extern void rows_read(IdemTable table, const Layout *layout, Snapshot snapshot, RowTaker take, void *into);
 
 /*
  * Give the row with a primary key to take, if the query's snapshot sees one: a value for each of its columns, which
  * are of type text and the table's first.  Raises 55000 where the table has no such primary key any more.
  */
-extern void rows_find(Relation relation, const Layout *layout, const Span *key, RowTaker take, void *into);
+extern void rows_get(Relation relation, const Layout *layout, const Span *key, RowTaker take, void *into);
 
 /*
  * Write one row, with a value or null for each column; the caller vouches for what the table's constraints say.  The

@@ -1,0 +1,48 @@
+/*
+ * policy_rows.h: how policies, and the versions of their lists, lie in their tables.
+ */
+#ifndef IDEM_POLICY_ROWS_H
+#define IDEM_POLICY_ROWS_H
+
+#include "catalog.h"
+
+/* The columns of idem_policy. */
+enum
+{
+	POLICY_SCOPE,
+	POLICY_MATERIAL,
+	POLICY_IMMATERIAL,
+	POLICY_ENTRY,
+	POLICY_DOWNSTREAM,
+	POLICY_FINGERPRINT_TTL,
+	POLICY_DOWNSTREAM_MAX,
+	POLICY_GATEWAY_TIMEOUT,
+	POLICY_RETRY_BACKOFF,
+	POLICY_IN_FLIGHT_TTL,
+	POLICY_CALLER_RETRY_WINDOW,
+	POLICY_RESULT_TTL,
+	POLICY_REPEAT_GUARD,
+	POLICY_CONFIRM_WITH,
+	POLICY_POLL_WITH,
+	POLICY_POLL_AFTER,
+	POLICY_ENABLED,
+	POLICY_NATTS
+};
+
+/* The columns of idem_policy_version. */
+enum
+{
+	VERSION_SCOPE,
+	VERSION_VERSION,
+	VERSION_MATERIAL,
+	VERSION_IMMATERIAL,
+	VERSION_SINCE,
+	VERSION_REPLACED_AT,
+	VERSION_RESULT_TTL,
+	VERSION_NATTS
+};
+
+extern const Layout policy_layout;
+extern const Layout version_layout;
+
+#endif							/* IDEM_POLICY_ROWS_H */
