@@ -223,6 +223,71 @@ DELETE FROM idem_record WHERE scope = 'regress history';
 DELETE FROM idem_policy;
 DELETE FROM idem_policy_version;
 
+-- T25: a version counts for the scopes that had it: who signs with a leaked secret, or by mistake, binds to no other's lists
+CREATE FUNCTION base64url(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+	SELECT rtrim(translate(encode(bytes, 'base64'), E'+/\n', '-_'), '=')
+$$;
+CREATE FUNCTION forge(scope text, version int, material_part text) RETURNS text LANGUAGE sql VOLATILE AS $$
+	SELECT p.text || '.' || base64url(hmac(convert_to(p.text, 'UTF8'), idem_export_secret(), 'sha256'))
+		FROM (SELECT base64url(convert_to(format('{"n":"%s","exp":4102444800,"u":"regress bob","s":"%s","p":"%s","v":%s}',
+			(idem_inspect(idem_sign('nobody', 'nothing', '{"payee": 1}'))).key, scope, base64url(sha256(convert_to(material_part, 'UTF8'))), version), 'UTF8'))) AS p(text)
+$$;
+CREATE FUNCTION presented(token text, scope text) RETURNS text LANGUAGE sql AS $$
+	SELECT concat_ws(' ', c.outcome, (SELECT s.outcome FROM idem_status(token, 'regress bob') AS s))
+		FROM idem_acquire(token, 'regress bob', scope, '{"payee": "mallory", "amount": 1000000}') AS c
+$$;
+INSERT INTO idem_policy (scope, material) VALUES ('weak', '{/payee}'), ('transfer', '{/payee,/amount}');
+SELECT idem_list_version('{/payee}', NULL) AS weak \gset
+SELECT presented(forge('weak', :weak, '{"payee":"mallory"}'), 'weak') AS its_own,
+	presented(forge('transfer', :weak, '{"payee":"mallory"}'), 'transfer') AS other, presented(forge('none', :weak, '{"payee":"mallory"}'), 'none') AS no_row;
+-- nor does what "*" has had since the scope has a row of its own
+INSERT INTO idem_policy (scope, material) VALUES ('*', '{/payee}');
+SELECT presented(forge('transfer', :weak, '{"payee":"mallory"}'), 'transfer') AS star, presented(forge('none', :weak, '{"payee":"mallory"}'), 'none') AS no_row;
+DELETE FROM idem_record WHERE subject = 'regress bob';
+DELETE FROM idem_policy;
+DELETE FROM idem_policy_version;
+-- P3: what was signed under lists that the scope had is good, whatever became of them
+CREATE TEMP TABLE signed (step serial, token text, params jsonb);
+CREATE FUNCTION sign_with(memo text) RETURNS void LANGUAGE sql AS $$
+	INSERT INTO signed (token, params) SELECT idem_sign('regress bob', 'regress moves', p), p FROM (SELECT jsonb_build_object('amount', 7, 'memo', memo, 'note', memo)) AS x(p)
+$$;
+CREATE FUNCTION good() RETURNS text LANGUAGE sql AS $$
+	SELECT count(*) || ' of ' || (SELECT count(*) FROM signed) FROM signed AS f, idem_status(f.token, 'regress bob') AS c WHERE c.outcome = 'NONE'
+$$;
+SELECT sign_with('everything');
+INSERT INTO idem_policy (scope, immaterial) VALUES ('*', '{/note}');
+SELECT sign_with('followed *');
+UPDATE idem_policy SET immaterial = '{/memo}';
+SELECT sign_with('follows *');
+INSERT INTO idem_policy (scope, material) VALUES ('regress moves', '{/amount}');
+SELECT sign_with('own row'), good();
+UPDATE idem_policy SET material = '{/amount,/memo}' WHERE scope = 'regress moves';
+UPDATE idem_policy SET immaterial = '{/a}' WHERE scope = '*';
+UPDATE idem_policy SET immaterial = '{/b}' WHERE scope = '*';
+SELECT sign_with('other row'), good();
+DELETE FROM idem_policy WHERE scope = 'regress moves';
+SELECT sign_with('follows * again'), good();
+-- of what "*" had in between, only that which was in force when the row went has been the scope's
+INSERT INTO idem_policy (scope, material) VALUES ('regress moves', '{/memo}');
+SELECT sign_with('row again'), good();
+SELECT version, material, immaterial FROM idem_policy_version WHERE scope = 'regress moves' ORDER BY since, version;
+UPDATE idem_policy SET scope = 'regress moved' WHERE scope = 'regress moves';
+SELECT good();
+TRUNCATE idem_policy;
+SELECT good();
+-- each is judged by the lists it was signed under
+SELECT f.step, (SELECT outcome FROM idem_acquire(f.token, 'regress bob', 'regress moves', f.params - 'memo')) AS without_memo,
+	(SELECT outcome FROM idem_acquire(f.token, 'regress bob', 'regress moves', f.params - 'note')) AS without_note FROM signed AS f ORDER BY step;
+-- and by a client's key, the record by those that it was made under
+INSERT INTO idem_policy (scope, immaterial) VALUES ('*', '{/memo}');
+SELECT outcome, idem_commit(key, owner, '"paid"') AS ended FROM idem_acquire_direct('regress bob', 'regress moves', '{"amount": 7, "memo": 1}', 'client 1');
+INSERT INTO idem_policy (scope, material) VALUES ('regress moves', '{/amount,/memo}');
+SELECT outcome FROM idem_acquire_direct('regress bob', 'regress moves', '{"amount": 7, "memo": 2}', 'client 1');
+SELECT outcome FROM idem_acquire_direct('regress bob', 'regress moves', '{"amount": 8, "memo": 1}', 'client 1');
+DELETE FROM idem_record WHERE subject = 'regress bob';
+DROP TABLE signed;
+DROP FUNCTION good, sign_with, presented, forge, base64url;
+
 -- Thousands of scopes
 DELETE FROM idem_policy;
 INSERT INTO idem_policy (scope, material) SELECT 'scope ' || i, ARRAY['/m' || i] FROM generate_series(1, 3000) AS i;

@@ -63,7 +63,7 @@ same_parameters(Request *request, const Claim *claim)
 	if (claim->policy_version == request->version)
 		return !request->immaterial && memcmp(claim->param_hash, request->param_hash, SHA256_LENGTH) == 0;
 	return request->door == DOOR_CLIENT &&
-		policy_version(claim->policy_version, &part) &&
+		policy_version(claim->scope.data, claim->scope.length, claim->policy_version, &part) &&
 		canonical_hash(request->params, part, hash) &&
 		memcmp(claim->param_hash, hash, SHA256_LENGTH) == 0;
 }

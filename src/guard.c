@@ -263,7 +263,7 @@ guard_pass(Request *request, Answer *answer)
 
 	if (request->policy->repeat_guard == 0 || request->door == DOOR_CLIENT)
 		return STEP_ON;
-	if (!policy_version(request->version, &part) ||
+	if (!policy_version(request->scope.data, request->scope.length, request->version, &part) ||
 		!guard_key(request->scope, request->subject, request->params, part, &key, &content))
 		return STEP_ON;
 	if (direct_call_guards(request, &content, answer))

@@ -65,7 +65,7 @@ typedef struct PolicyCache
 	int			nversions;
 	int			version_room;
 	VersionRow *version;		/* by scope, the latest replaced first */
-	VersionRow **by_number;		/* the same by version */
+	VersionRow **by_number;		/* the same by version and scope */
 	PolicyRow  *star;			/* the row "*", or NULL */
 	Policy		fallback;		/* for scopes without a row of their own */
 } PolicyCache;
@@ -106,6 +106,7 @@ static int	compare_policies(const void *a, const void *b);
 static int	compare_versions(const void *a, const void *b);
 static int	compare_histories(const void *a, const void *b);
 static int	compare_numbers(const void *a, const void *b);
+static VersionRow *find_version(const PolicyCache *known, Span scope, int32 version);
 static PolicyRow *find_policy(const PolicyCache *known, Span scope);
 static const Policy *ready_policy(PolicyRow *row);
 static const MaterialPart *parsed_part(Lists *lists);
@@ -146,36 +147,29 @@ policy_of(const char *scope, size_t scope_length)
 }
 
 bool
-policy_version(int32 version, const MaterialPart **part)
+policy_version(const char *scope, size_t scope_length, int32 version, const MaterialPart **part)
 {
 	PolicyCache *known = policies();
-	VersionRow	wanted = {.version = version};
-	VersionRow *key = &wanted;
-	VersionRow **hit;
+	Span		span = {scope, scope_length};
+	PolicyRow  *row = find_policy(known, span);
+	const Policy *policy = row != NULL ? ready_policy(row) : &known->fallback;
+	VersionRow *had;
 
 	*part = NULL;
 	if (version == 0)
 		return true;
-	hit = known->nversions == 0 ? NULL :
-		bsearch(&key, known->by_number, known->nversions, sizeof(VersionRow *), compare_numbers);
-	if (hit != NULL)
+	/* in force, though someone may have deleted its history */
+	if (version == policy->version)
 	{
-		*part = parsed_part(&(*hit)->lists);
+		*part = policy->part;
 		return true;
 	}
-
-	/* lists in force whose history someone deleted */
-	for (int i = 0; i < known->npolicies; i++)
-	{
-		const Policy *policy = ready_policy(&known->policy[i]);
-
-		if (policy->version == version)
-		{
-			*part = policy->part;
-			return true;
-		}
-	}
-	return false;
+	had = find_version(known, span, version);
+	if (had == NULL && row == NULL)
+		had = find_version(known, star_scope, version);
+	if (had != NULL)
+		*part = parsed_part(&had->lists);
+	return had != NULL;
 }
 
 int
@@ -491,10 +485,24 @@ compare_histories(const void *a, const void *b)
 static int
 compare_numbers(const void *a, const void *b)
 {
-	int32		left = (*(VersionRow *const *) a)->version;
-	int32		right = (*(VersionRow *const *) b)->version;
+	const VersionRow *left = *(VersionRow *const *) a;
+	const VersionRow *right = *(VersionRow *const *) b;
 
-	return left < right ? -1 : left > right;
+	if (left->version != right->version)
+		return left->version < right->version ? -1 : 1;
+	return compare_scopes(left->scope, right->scope);
+}
+
+/* What is on record for the scope under a version, or NULL. */
+static VersionRow *
+find_version(const PolicyCache *known, Span scope, int32 version)
+{
+	VersionRow	wanted = {.scope = scope, .version = version};
+	VersionRow *key = &wanted;
+	VersionRow **hit = known->nversions == 0 ? NULL :
+		bsearch(&key, known->by_number, known->nversions, sizeof(VersionRow *), compare_numbers);
+
+	return hit != NULL ? *hit : NULL;
 }
 
 /* The scope's own row, or NULL. */

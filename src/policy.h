@@ -61,10 +61,11 @@ extern void policy_begin(void);
 extern const Policy *policy_of(const char *scope, size_t scope_length);
 
 /*
- * The lists of a version that this database has or had, in *part (NULL for version 0).  Returns false for a
- * version it never had.
+ * The lists that a scope has or had under a version, in *part (NULL for version 0, which every scope has).  A scope
+ * with a row of its own has its own history, which begins with that of "*"; one without has that of "*" too.  Returns
+ * false for a version that is another scope's, or nobody's.
  */
-extern bool policy_version(int32 version, const MaterialPart **part);
+extern bool policy_version(const char *scope, size_t scope_length, int32 version, const MaterialPart **part);
 
 /* One version of a scope's lists that is no longer in force. */
 typedef struct ReplacedVersion

@@ -71,7 +71,7 @@ request_by_fingerprint(Request *request, Span token, Answer *answer)
 		refuse_token(request, &fingerprint, OUTCOME_SCOPE_MISMATCH, ALERT_SCOPE, answer);
 		return false;
 	}
-	if (!policy_version(fingerprint.version, &part))
+	if (!policy_version(request->scope.data, request->scope.length, fingerprint.version, &part))
 		return false;
 	if (!canonical_hash(request->params, part, request->param_hash) ||
 		memcmp(request->param_hash, fingerprint.param_hash, SHA256_LENGTH) != 0)

@@ -234,7 +234,7 @@ idem_status(PG_FUNCTION_ARGS)
 				  (Span) {fingerprint.subject, fingerprint.subject_length}, &detail);
 		answer_init(&answer, OUTCOME_SUBJECT_MISMATCH, none, subject);
 	}
-	else if (policy_version(fingerprint.version, &part))
+	else if (policy_version(fingerprint.scope, fingerprint.scope_length, fingerprint.version, &part))
 		look_up_for(&fingerprint.nonce, (Span) {fingerprint.scope, fingerprint.scope_length}, subject,
 					fingerprint_expiry(&fingerprint), wait, &answer);
 	PG_RETURN_DATUM(finish(&answer));
