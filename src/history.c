@@ -453,7 +453,7 @@ refuse_call(const char *message)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-			 errmsg_internal("%s", message)));
+			 errmsg("%s", message)));
 }
 
 /*

@@ -121,6 +121,8 @@ rows_get(Relation relation, const Layout *layout, const Span *key, RowTaker take
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	index_close(index, AccessShareLock);
+}
+
 /* How a column is compared: by operators of PostgreSQL's own, whatever the index is made for. */
 static void
 init_key(Relation relation, const RowKey *from, ScanKey key)

@@ -63,13 +63,13 @@ typedef struct OpenClaim
 static open_claims_hash measures;
 
 static inline void *
-open_claims_allocate(open_claims_hash *map, Size size)
+open_claims_allocate(open_claims_hash *type, Size size)
 {
-	void	   *memory = MemoryContextAllocExtended(map->ctx, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+	void	   *memory = MemoryContextAllocExtended(type->ctx, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
 
 	if (memory == NULL)
 	{
-		*map = measures;
+		*type = measures;
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory"),
@@ -79,9 +79,9 @@ open_claims_allocate(open_claims_hash *map, Size size)
 }
 
 static inline void
-open_claims_free(open_claims_hash *map, void *memory)
+open_claims_free(open_claims_hash *type, void *pointer)
 {
-	pfree(memory);
+	pfree(pointer);
 }
 
 #define SH_PREFIX open_claims
