@@ -83,7 +83,7 @@ SELECT outcome FROM idem_acquire_direct('bob', 'binding', '1');
 \set VERBOSITY terse
 RESET ROLE;
 
--- P7: every function that a signer or caller is given and that carries a subject; those that carry none are the owner token's
+-- P7: every function that a signer or caller is given and that carries a subject; of those that carry none, see below
 CREATE FUNCTION echo(params jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT params';
 CREATE FUNCTION token(subject text) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$ SELECT idem_sign(subject, 'binding', '1') $$;
 ALTER FUNCTION token OWNER TO regress_idem_super;
@@ -118,6 +118,7 @@ RESET ROLE;
 SELECT idem_release(key, owner) FROM idem_acquire_direct('bob', 'binding token', '1', owner => '11111111-1111-4111-8111-111111111111');
 SELECT key FROM idem_acquire_direct('bob', 'binding token', '1', owner => '22222222-2222-4222-8222-222222222222') \gset
 SET ROLE regress_idem_web;
+-- T6: the token is no way to another subject's claim either; what else there is of this stands in sql/subject.sql
 SELECT idem_renew(:'key', '22222222-2222-4222-8222-222222222222'), idem_commit(:'key', '22222222-2222-4222-8222-222222222222');
 RESET ROLE;
 

@@ -10,6 +10,9 @@
  * entries reaches has been let in some other way, by an aggregate's owner for instance, and is refused where anybody
  * is bound: a binding must not end where a role lends its right to another.
  *
+ * Calls that carry a subject are refused where it is another's.  In those that carry none, and for rows that a trigger
+ * guards, an operation of another subject is one that does not exist.
+ *
  * The bindings are cached as policies are: read whole at first use, with a snapshot taken after the generation was
  * noted, and read again after a change.  Where there are none, a call costs two comparisons.
  */
@@ -146,16 +149,23 @@ setting_holds(const char *setting, Span subject)
 	return value != NULL && strlen(value) == subject.length && memcmp(value, subject.data, subject.length) == 0;
 }
 
-/* Does some entry of the function's access list let the role act for the subject? */
-static bool
-some_way_in(const BindingCache *known, Oid function, Oid role, Span subject)
+/* What the entries of a function's access list that reach a role say of a subject. */
+typedef enum WayIn
+{
+	WAY_NONE,					/* no entry reaches the role */
+	WAY_CLOSED,					/* those that do are of roles bound to other subjects */
+	WAY_OPEN
+} WayIn;
+
+static WayIn
+best_way_in(const BindingCache *known, Oid function, Oid role, Span subject)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Datum		datum;
 	bool		is_default;
 	Acl		   *acl;
 	const AclItem *item;
-	bool		let_in = false;
+	WayIn		best = WAY_NONE;
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for function %u", function);
@@ -165,7 +175,7 @@ some_way_in(const BindingCache *known, Oid function, Oid role, Span subject)
 	ReleaseSysCache(tuple);
 
 	item = ACL_DAT(acl);
-	for (int i = 0; !let_in && i < ACL_NUM(acl); i++)
+	for (int i = 0; best != WAY_OPEN && i < ACL_NUM(acl); i++)
 	{
 		const char *setting;
 
@@ -173,21 +183,21 @@ some_way_in(const BindingCache *known, Oid function, Oid role, Span subject)
 			(item[i].ai_grantee != ACL_ID_PUBLIC && !has_privs_of_role(role, item[i].ai_grantee)))
 			continue;
 		setting = setting_of(known, item[i].ai_grantee);
-		let_in = setting == NULL || setting_holds(setting, subject);
+		best = setting == NULL || setting_holds(setting, subject) ? WAY_OPEN : WAY_CLOSED;
 	}
 	pfree(acl);
-	return let_in;
+	return best;
 }
 
-static bool
-may_act_for(const BindingCache *known, Oid function, Span subject)
+static WayIn
+way_in(const BindingCache *known, Oid function, Span subject)
 {
 	Oid			role = GetUserId();
 	const char *own = setting_of(known, role);
 
 	if (own != NULL)
-		return setting_holds(own, subject);
-	return superuser_arg(role) || some_way_in(known, function, role, subject);
+		return setting_holds(own, subject) ? WAY_OPEN : WAY_CLOSED;
+	return superuser_arg(role) ? WAY_OPEN : best_way_in(known, function, role, subject);
 }
 
 Span
@@ -196,11 +206,33 @@ binding_subject(FunctionCallInfo fcinfo, int n)
 	Span		subject = args_label(fcinfo, n, "subject");
 	const BindingCache *known = bindings();
 
-	if (known->count > 0 && !may_act_for(known, fcinfo->flinfo->fn_oid, subject))
+	if (known->count > 0 && way_in(known, fcinfo->flinfo->fn_oid, subject) != WAY_OPEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("role \"%s\" may not act for this subject", GetUserNameFromId(GetUserId(), false)),
 				 errdetail("Its privilege is bound to the subject that a setting holds, and the call carries another one, or the setting is unset or empty."),
 				 errhint("The table idem_binding says which setting. Whoever has authenticated the user must set it, for the transaction.")));
 	return subject;
+}
+
+bool
+binding_exists(void)
+{
+	return bindings()->count > 0;
+}
+
+bool
+binding_admits(Oid function, Span subject)
+{
+	const BindingCache *known = bindings();
+
+	return known->count == 0 || way_in(known, function, subject) == WAY_OPEN;
+}
+
+bool
+binding_admits_writer(Oid trigger_function, Span subject)
+{
+	const BindingCache *known = bindings();
+
+	return known->count == 0 || way_in(known, trigger_function, subject) != WAY_CLOSED;
 }

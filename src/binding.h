@@ -13,4 +13,15 @@
  */
 extern Span binding_subject(FunctionCallInfo fcinfo, int n);
 
+/* Is any role bound?  Two comparisons where none is and the cache is valid. */
+extern bool binding_exists(void);
+
+/*
+ * May the current role, calling the SQL function, know of an operation of this subject?  One that it may not know of is
+ * to be treated as one that does not exist.  Likewise for who fires a trigger function, for which nobody needs a right:
+ * a role that none of its grants reaches is free.
+ */
+extern bool binding_admits(Oid function, Span subject);
+extern bool binding_admits_writer(Oid trigger_function, Span subject);
+
 #endif							/* IDEM_BINDING_H */

@@ -17,6 +17,7 @@
 #include "utils/timestamp.h"
 
 #include "alert.h"
+#include "binding.h"
 #include "claim.h"
 #include "stat.h"
 #include "xact.h"
@@ -33,6 +34,7 @@ PG_FUNCTION_INFO_V1(idem_reconcile);
 typedef struct Call
 {
 	const char *function;		/* the SQL function's name, for messages */
+	Oid			oid;			/* its OID; invalid: the call is idem's own, and its subject was admitted */
 	Event		event;
 	pg_uuid_t	key;
 	uint8		owner_hash[SHA256_LENGTH];	/* of no meaning for a verdict */
@@ -142,6 +144,20 @@ ended_by_verdict(const Claim *claim)
 		claim->reconciled_at == claim->finished_at;
 }
 
+/* May the caller know of the claim in a row?  One that a bound role may not is for it a claim that does not exist. */
+static bool
+is_admitted(TupleTableSlot *row, const void *call)
+{
+	return binding_admits(((const Call *) call)->oid, record_subject(row));
+}
+
+/* Is there any need to ask? */
+static bool
+may_be_foreign(const Call *call)
+{
+	return OidIsValid(call->oid) && binding_exists();
+}
+
 static Decision
 decide(const Call *call, const Claim *claim, TimestampTz now)
 {
@@ -212,6 +228,11 @@ call_fast(const Call *call, ItemPointer tid)
 	store_open(&fast, TABLE_FAST, RowExclusiveLock, false);
 	if (!store_find_own(&fast, &call->key, tid))
 		claim_vanished();
+	if (may_be_foreign(call) && !is_admitted(fast.found, call))
+	{
+		store_close(&fast);
+		return ACK_NONE;
+	}
 	record_read(fast.found, &claim);
 	decision = decide(call, &claim, now);
 	if (decision.action != ACTION_KEEP)
@@ -301,6 +322,11 @@ try_record(const Call *call, Ack *ack)
 	bool		settled = true;
 
 	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
+	if (may_be_foreign(call))
+	{
+		record.filter = is_admitted;
+		record.filter_arg = call;
+	}
 	store_find(&record, &call->key, &sighting);
 	/* the table's lock may have been waited for */
 	now = GetCurrentTimestamp();
@@ -370,6 +396,7 @@ read_key_and_owner(FunctionCallInfo fcinfo, Call *call, StatCall stat, const cha
 	policy_begin();
 	stat_begin(stat);
 	call->function = function;
+	call->oid = fcinfo->flinfo->fn_oid;
 	call->event = event;
 	call->key = *args_uuid(fcinfo, 0, "key");
 	owner_hash(args_uuid(fcinfo, 1, "owner"), call->owner_hash);
@@ -469,7 +496,7 @@ verdict_event(Span verdict)
 Datum
 idem_reconcile(PG_FUNCTION_ARGS)
 {
-	Call		call = {.function = "idem_reconcile()"};
+	Call		call = {.function = "idem_reconcile()", .oid = fcinfo->flinfo->fn_oid};
 
 	policy_begin();
 	stat_begin(STAT_RECONCILE);

@@ -46,9 +46,9 @@ guard_key(Span scope, Span subject, Jsonb *params, const MaterialPart *part, pg_
 
 /* Does this operation, at work or finished, still forbid a repeat?  Fills the answer. */
 static bool
-still_guards(const pg_uuid_t *operation, int64 guard, Answer *answer)
+still_guards(const pg_uuid_t *operation, Span subject, int64 guard, Answer *answer)
 {
-	claim_look_up(operation, DT_NOEND, answer);
+	claim_look_up(operation, subject, DT_NOEND, answer);
 	switch (answer->outcome)
 	{
 		case OUTCOME_IN_FLIGHT:
@@ -68,7 +68,7 @@ still_guards(const pg_uuid_t *operation, int64 guard, Answer *answer)
 static Step
 answer_repeat(Request *request, const pg_uuid_t *operation, Answer *answer)
 {
-	claim_look_up(operation, DT_NOEND, answer);
+	claim_look_up(operation, request->subject, DT_NOEND, answer);
 	if (answer->outcome != OUTCOME_DONE)
 	{
 		/* it may have failed since it was judged: a time and a result say that it happened, to those who read them */
@@ -155,7 +155,7 @@ meet_guard(Request *request, Store *record, Sighting *sighting, const pg_uuid_t 
 
 	record_read(record->found, &row);
 	if (!is_for(request, &row) && !request->confirmed_repeat &&
-		still_guards(&row.operation, request->policy->repeat_guard, answer))
+		still_guards(&row.operation, request->subject, request->policy->repeat_guard, answer))
 		return answer_repeat(request, &row.operation, answer);
 	return take_over(request, record, sighting, key, answer);
 }
@@ -174,7 +174,7 @@ meet_rival(Request *request, const Rival *rival, bool is_new, Answer *answer)
 	if (!rival->has_claim)
 		return STEP_AGAIN;
 	if (is_for(request, &rival->claim) ||
-		(!is_new && !still_guards(&rival->claim.operation, request->policy->repeat_guard, &named)))
+		(!is_new && !still_guards(&rival->claim.operation, request->subject, request->policy->repeat_guard, &named)))
 		return answer_busy(request, rival->xid, answer);
 	return answer_repeat(request, &rival->claim.operation, answer);
 }
@@ -230,7 +230,8 @@ meet_own_guard(Request *request, const pg_uuid_t *key, ItemPointer tid, Answer *
 	record_read(fast.found, &row);
 	if (!is_for(request, &row))
 	{
-		if (!request->confirmed_repeat && still_guards(&row.operation, request->policy->repeat_guard, answer))
+		if (!request->confirmed_repeat &&
+			still_guards(&row.operation, request->subject, request->policy->repeat_guard, answer))
 			step = answer_repeat(request, &row.operation, answer);
 		else
 		{
@@ -250,7 +251,7 @@ static bool
 direct_call_guards(Request *request, const pg_uuid_t *content, Answer *answer)
 {
 	return memcmp(content, &request->key, UUID_LEN) != 0 && !request->confirmed_repeat &&
-		still_guards(content, request->policy->repeat_guard, answer);
+		still_guards(content, request->subject, request->policy->repeat_guard, answer);
 }
 
 Step
@@ -282,8 +283,8 @@ guard_look(Span scope, Span subject, Jsonb *params, const MaterialPart *part, in
 
 	if (guard == 0 || !guard_key(scope, subject, params, part, &key, &operation))
 		return false;
-	guarded = still_guards(&operation, guard, answer) ||
-		(claim_guarded_operation(&key, &operation) && still_guards(&operation, guard, answer));
+	guarded = still_guards(&operation, subject, guard, answer) ||
+		(claim_guarded_operation(&key, &operation) && still_guards(&operation, subject, guard, answer));
 	if (guarded)
 	{
 		answer->outcome = OUTCOME_REPEAT;

@@ -222,3 +222,16 @@ record_read(TupleTableSlot *slot, Claim *claim)
 	if (slot->tts_tupleDescriptor->natts == RECORD_NATTS)
 		read_outcome(slot, claim);
 }
+
+Span
+record_subject(TupleTableSlot *slot)
+{
+	slot_getsomeattrs(slot, RECORD_SUBJECT + 1);
+	return read_span(slot, RECORD_SUBJECT);
+}
+
+bool
+record_is_of_subject(TupleTableSlot *version, const void *arg)
+{
+	return span_equal(record_subject(version), *(const Span *) arg);
+}

@@ -110,14 +110,14 @@ name_by_content(Request *request, int32 version, const MaterialPart *part)
 
 /* Has the operation of a key begun, and not lapsed: in this transaction, in another one, or on record? */
 static bool
-is_known(const pg_uuid_t *key)
+is_known(const pg_uuid_t *key, Span subject)
 {
 	ItemPointerData tid;
 	Answer		answer;
 
 	if (xact_place(key, &tid) != PLACE_NONE)
 		return true;
-	claim_look_up(key, DT_NOEND, &answer);
+	claim_look_up(key, subject, DT_NOEND, &answer);
 	return answer.outcome != OUTCOME_NONE && answer.outcome != OUTCOME_UNKNOWN;
 }
 
@@ -151,9 +151,9 @@ name_by_known_content(Request *request)
 		return false;
 	/* held over all looks, so that none of them is refused the table */
 	fast_was_read = RecoveryInProgress() || store_open(&fast, TABLE_FAST, AccessShareLock, true);
-	known = name_by_content(request, policy->version, policy->part) && is_known(&request->key);
+	known = name_by_content(request, policy->version, policy->part) && is_known(&request->key, request->subject);
 	for (int i = 0; !known && i < nversions; i++)
-		known = name_by_content(request, versions[i].version, versions[i].part) && is_known(&request->key);
+		known = name_by_content(request, versions[i].version, versions[i].part) && is_known(&request->key, request->subject);
 	if (!fast_was_read && !known)
 		refuse_to_guess();
 	if (fast_was_read && !RecoveryInProgress())

@@ -3,7 +3,8 @@
  *
  * A row of a protected table names the operation it belongs to, and is refused unless that operation is under
  * way: claimed by this very transaction, or committed in flight with its lease running, which the row's
- * transaction then keeps from ending before it does itself.
+ * transaction then keeps from ending before it does itself.  For a bound role an operation of another subject is none:
+ * it is neither told of nor locked.
  */
 #include "compat.h"
 
@@ -12,6 +13,7 @@
 #include "executor/spi.h"
 #include "utils/timestamp.h"
 
+#include "binding.h"
 #include "claim.h"
 #include "policy.h"
 #include "xact.h"
@@ -60,16 +62,23 @@ is_in_scope(const Claim *claim, const char *scope)
 	return !claim->is_guard && span_equal(claim->scope, (Span) {scope, strlen(scope)});
 }
 
+/* May whoever writes the row know of the claim? */
+static bool
+is_admitted(TupleTableSlot *version, const void *function)
+{
+	return !binding_exists() || binding_admits_writer(*(const Oid *) function, record_subject(version));
+}
+
 /* This transaction's own claim, still in the fast table. */
 static bool
-holds_in_fast(const pg_uuid_t *key, ItemPointer tid, const char *scope)
+holds_in_fast(Oid function, const pg_uuid_t *key, ItemPointer tid, const char *scope)
 {
 	Store		fast;
 	Claim		claim;
 	bool		holds;
 
 	store_open(&fast, TABLE_FAST, RowExclusiveLock, false);
-	holds = store_find_own(&fast, key, tid);
+	holds = store_find_own(&fast, key, tid) && is_admitted(fast.found, &function);
 	if (holds)
 	{
 		record_read(fast.found, &claim);
@@ -81,7 +90,7 @@ holds_in_fast(const pg_uuid_t *key, ItemPointer tid, const char *scope)
 
 /* One look at the record; false in *settled where the version moved before it could be locked. */
 static bool
-holds_in_record(const pg_uuid_t *key, bool is_own, const char *scope, bool *settled)
+holds_in_record(Oid function, const pg_uuid_t *key, bool is_own, const char *scope, bool *settled)
 {
 	Store		record;
 	Sighting	sighting;
@@ -90,6 +99,8 @@ holds_in_record(const pg_uuid_t *key, bool is_own, const char *scope, bool *sett
 
 	*settled = true;
 	store_open(&record, TABLE_RECORD, RowShareLock, false);
+	record.filter = is_admitted;
+	record.filter_arg = &function;
 	store_find(&record, key, &sighting);
 	if (sighting.found)
 	{
@@ -107,7 +118,7 @@ holds_in_record(const pg_uuid_t *key, bool is_own, const char *scope, bool *sett
 }
 
 static bool
-is_under_way(const pg_uuid_t *key, const char *scope)
+is_under_way(Oid function, const pg_uuid_t *key, const char *scope)
 {
 	ItemPointerData tid;
 	Place		place = xact_place(key, &tid);
@@ -115,10 +126,10 @@ is_under_way(const pg_uuid_t *key, const char *scope)
 	bool		holds;
 
 	if (place == PLACE_FAST)
-		return holds_in_fast(key, &tid, scope);
+		return holds_in_fast(function, key, &tid, scope);
 	do
 	{
-		holds = holds_in_record(key, place != PLACE_NONE, scope, &settled);
+		holds = holds_in_record(function, key, place != PLACE_NONE, scope, &settled);
 	} while (!settled);
 	return holds;
 }
@@ -137,7 +148,7 @@ idem_require(PG_FUNCTION_ARGS)
 	policy_begin();
 	check_call(fcinfo);
 	key = named_key(data);
-	if (key == NULL || !is_under_way(key, data->tg_trigger->tgargs[0]))
+	if (key == NULL || !is_under_way(fcinfo->flinfo->fn_oid, key, data->tg_trigger->tgargs[0]))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION),
 				 errmsg("no operation of scope \"%s\" is under way for this row", data->tg_trigger->tgargs[0]),

@@ -2,7 +2,8 @@
  * status.c: idem_status and idem_status_key.
  *
  * The fast table is read first and the record last: a claim moves from the one to the other, so one that is
- * missed in the first stands in the second.  What the fast table says is only that somebody is at work; the
+ * missed in the first stands in the second.  An operation of another subject is passed over by its row's subject alone,
+ * before its result is fetched: neither the answer nor what it costs tells how large that is.  What the fast table says is only that somebody is at work; the
  * record decides everything else.
  */
 #include "compat.h"
@@ -39,7 +40,7 @@ answer_open(Answer *answer, TupleTableSlot *row, TransactionId rival)
 
 /* Is the key claimed in the fast table, by this transaction or another open one? */
 static bool
-look_up_fast(const pg_uuid_t *key, Answer *answer)
+look_up_fast(const pg_uuid_t *key, Span subject, Answer *answer)
 {
 	Store		fast;
 	Sighting	sighting;
@@ -48,6 +49,8 @@ look_up_fast(const pg_uuid_t *key, Answer *answer)
 	/* an unlogged table cannot be read on a standby, where it is empty anyway */
 	if (RecoveryInProgress() || !store_open(&fast, TABLE_FAST, AccessShareLock, true))
 		return false;
+	fast.filter = record_is_of_subject;
+	fast.filter_arg = &subject;
 	store_find(&fast, key, &sighting);
 	claimed = sighting.found || (TransactionIdIsValid(sighting.rival) && sighting.rival_inserts);
 	if (claimed)
@@ -92,13 +95,15 @@ rival_goes_first(const Sighting *sighting, Outcome standing)
 
 /* What the record says; false where it has neither a version in force nor an uncommitted one. */
 static bool
-look_up_record(const pg_uuid_t *key, TimestampTz expires_at, Answer *answer)
+look_up_record(const pg_uuid_t *key, Span subject, TimestampTz expires_at, Answer *answer)
 {
 	Store		record;
 	Sighting	sighting;
 	bool		known;
 
 	store_open(&record, TABLE_RECORD, AccessShareLock, false);
+	record.filter = record_is_of_subject;
+	record.filter_arg = &subject;
 	store_find(&record, key, &sighting);
 	if (XactIsoLevel == XACT_SERIALIZABLE)
 		claim_require_serializable(&sighting);
@@ -145,12 +150,12 @@ claim_guarded_operation(const pg_uuid_t *guard, pg_uuid_t *operation)
 }
 
 void
-claim_look_up(const pg_uuid_t *key, TimestampTz expires_at, Answer *answer)
+claim_look_up(const pg_uuid_t *key, Span subject, TimestampTz expires_at, Answer *answer)
 {
 	Answer		open;
-	bool		is_open = look_up_fast(key, &open);
+	bool		is_open = look_up_fast(key, subject, &open);
 
-	if (look_up_record(key, expires_at, answer))
+	if (look_up_record(key, subject, expires_at, answer))
 		return;
 	if (is_open)
 		*answer = open;
@@ -170,9 +175,8 @@ look_up_waiting(const pg_uuid_t *key, Span subject, TimestampTz expires_at, int6
 	wait_begin(&wait, microseconds);
 	for (;;)
 	{
-		claim_look_up(key, expires_at, answer);
-		if (answer->outcome != OUTCOME_IN_FLIGHT || !span_equal(answer->subject, subject) ||
-			!wait_for_change(&wait, answer))
+		claim_look_up(key, subject, expires_at, answer);
+		if (answer->outcome != OUTCOME_IN_FLIGHT || !wait_for_change(&wait, answer))
 			break;
 		policy_begin();
 	}
@@ -180,13 +184,11 @@ look_up_waiting(const pg_uuid_t *key, Span subject, TimestampTz expires_at, int6
 	answer->joined = wait.joined;
 }
 
-/* The same, as the caller may see it: the subject's own operation, or none. */
+/* The same, with the caller's own scope and subject. */
 static void
 look_up_for(const pg_uuid_t *key, Span scope, Span subject, TimestampTz expires_at, int64 wait, Answer *answer)
 {
 	look_up_waiting(key, subject, expires_at, wait, answer);
-	if (answer->subject.data != NULL && !span_equal(answer->subject, subject))
-		answer_init(answer, RecoveryInProgress() ? OUTCOME_UNKNOWN : OUTCOME_NONE, scope, subject);
 	if (answer->scope.data == NULL)
 		answer->scope = scope;
 	answer->subject = subject;

@@ -357,7 +357,8 @@ store_find(Store *store, const pg_uuid_t *key, Sighting *sighting)
 	search.latest = RegisterSnapshot(GetLatestSnapshot());
 	scan = scan_key(store, key);
 	while (index_getnext_slot(scan, ForwardScanDirection, store->version))
-		judge_version(store, store->version, &search, sighting);
+		if (store->filter == NULL || store->filter(store->version, store->filter_arg))
+			judge_version(store, store->version, &search, sighting);
 	index_endscan(scan);
 	ExecClearTuple(store->version);
 	sighting->serializable = matches_own_snapshot(store, &search, sighting);

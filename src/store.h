@@ -15,6 +15,9 @@
 
 #include "catalog.h"
 
+/* May a search see this version?  It looks at no more of the row than it needs. */
+typedef bool (*VersionFilter) (TupleTableSlot *version, const void *arg);
+
 /*
  * An open table.  Its lock is kept until the transaction ends where something was written or locked, and else let
  * go: who waits must not stand in the way of somebody that the holder comes to wait for.
@@ -27,6 +30,8 @@ typedef struct Store
 	bool		changed;		/* something was written or locked */
 	Relation	key_index;		/* of the primary key */
 	Datum		kind;			/* second column of the key, idem_alert only */
+	VersionFilter filter;		/* store_find passes over what it refuses, as if it were not there; NULL: nothing */
+	const void *filter_arg;
 	EState	   *estate;			/* NULL until the first write */
 	ResultRelInfo *result_rel;	/* with all its indexes; NULL likewise */
 	TupleTableSlot *found;		/* the version that store_find found */
