@@ -14,6 +14,7 @@ $$;
 CREATE FUNCTION k(n int) RETURNS uuid LANGUAGE sql AS $$ SELECT idem_key('alice', 'alert', to_jsonb(n)) $$;
 \set mine '''00000000-0000-4000-8000-000000000001'''
 \set late '''00000000-0000-4000-8000-000000000002'''
+\set never '''00000000-0000-4000-8000-000000000003'''
 -- a second passes
 CREATE FUNCTION later() RETURNS void LANGUAGE sql AS $$ UPDATE idem_alert SET last_at = last_at - interval '2 s', first_at = first_at - interval '2 s' $$;
 CREATE VIEW alerts AS SELECT kind, count, scope, subject, role = current_user AS mine, first_at < last_at AS lasting, detail FROM idem_alert ORDER BY kind, scope;
@@ -55,27 +56,101 @@ SELECT count(*) FROM unnest('{1,2}'::text[]) AS p, idem_acquire_direct('alice', 
 SELECT * FROM alerts;
 DELETE FROM idem_alert;
 
--- P4: who does not hold the grant: the first and the latest of what came late is kept ----------------------------------------
-SELECT idem_commit(k(1), :late, '{"receipt": 1}', 'ref-1');
+-- P4: a holder that has lost its claim: the first and the latest of what came late is kept ------------------------------------
+INSERT INTO idem_policy (scope, downstream) VALUES ('alert', 'idempotent');
+-- :late held it, its lease ended, and :mine took over
+CREATE FUNCTION hold(n int) RETURNS text LANGUAGE sql AS $$
+	SELECT outcome FROM idem_acquire_direct('alice', 'alert', to_jsonb(n), owner => '00000000-0000-4000-8000-000000000002')
+$$;
+CREATE FUNCTION let_go() RETURNS void LANGUAGE sql AS $$ UPDATE idem_record SET lease_until = '2020-01-01' $$;
+SELECT hold(n) FROM unnest('{5,10,11,12,13,14,15,16,18}'::int[]) AS n;
+SELECT let_go();
+SELECT acquire(n) FROM unnest('{5,10,11,12,13,14,15,16,18}'::int[]) AS n;
+DELETE FROM idem_alert;
+SELECT idem_commit(k(5), :late, '{"receipt": 1}', 'ref-1');
 SELECT later();
-SELECT idem_commit(k(1), :late, '{"receipt": 2}');
+SELECT idem_commit(k(5), :late, '{"receipt": 2}');
 SELECT later();
-SELECT idem_fail(k(1), :late, '"third"');
+SELECT idem_fail(k(5), :late, '"third"');
 SELECT * FROM alerts;
+-- R21: what brings no result counts, and takes no result's place
 SELECT later();
-SELECT idem_release(k(1), :late), idem_renew(k(1), :late);
+SELECT idem_release(k(5), :late), idem_renew(k(5), :late), idem_commit(k(5), :late);
 SELECT count, detail -> 'first' ->> 'result' AS first, detail -> 'latest' AS latest FROM alerts;
 -- the evidence holds no token
 SELECT count(*) FROM idem_alert AS a WHERE a::text ~ '00000000-?0000-?4000';
 -- of every kind of result, null and nothing apart
 DELETE FROM idem_alert;
-SELECT acquire(n) FROM generate_series(10, 15) AS n;
 SELECT idem_commit(k(10), :late, 'null'), idem_commit(k(11), :late), idem_commit(k(12), :late, '[]'), idem_commit(k(13), :late, '{}'), idem_commit(k(14), :late, '0'), idem_commit(k(15), :late, '"x"');
 SELECT n, detail -> 'latest' AS latest FROM generate_series(10, 15) AS n JOIN idem_alert ON key = k(n) ORDER BY n;
 -- large evidence is kept whole
-SELECT acquire(16);
 SELECT idem_commit(k(16), :late, to_jsonb(repeat('x', 2000000)));
 SELECT length(detail #>> '{first,result}') FROM idem_alert WHERE key = k(16);
+-- R21: within the second a result that is new is written, over a heartbeat's row, once a result; the same again is not
+DELETE FROM idem_alert;
+SELECT idem_renew(k(18), :late);
+SELECT idem_renew(k(18), :late);
+SELECT kind, count, detail FROM alerts;
+SELECT idem_commit(k(18), :late, '"one"');
+SELECT idem_commit(k(18), :late, '"one"'), idem_renew(k(18), :late);
+SELECT kind, count, detail FROM alerts;
+SELECT idem_commit(k(18), :late, '"two"');
+SELECT idem_commit(k(18), :late, '"one"'), idem_commit(k(18), :late, '"two"'), idem_commit(k(18), :late);
+SELECT kind, count, detail FROM alerts;
+-- the same result by another call or with a reference is another; the latest takes the latest's place
+SELECT idem_fail(k(18), :late, '"two"');
+SELECT detail -> 'first' ->> 'result' AS first, detail -> 'latest' AS latest FROM alerts;
+SELECT idem_commit(k(18), :late, '"two"', 'ref');
+SELECT count, detail -> 'first' ->> 'result' AS first, detail -> 'latest' AS latest FROM alerts;
+-- where that is large it is not written again for a small one at once: that has a part of its own
+SELECT idem_commit(k(18), :late, to_jsonb(repeat('x', 20000))), idem_commit(k(18), :late, '"small"'), idem_commit(k(18), :late, '"small"');
+SELECT part, count, left(detail #>> '{first,result}', 5) AS first, left(detail #>> '{latest,result}', 5) AS latest FROM idem_alert WHERE key = k(18) ORDER BY part;
+SELECT later();
+SELECT idem_commit(k(18), :late, '"later"');
+SELECT part, count, left(detail #>> '{first,result}', 5) AS first, left(detail #>> '{latest,result}', 5) AS latest FROM idem_alert WHERE key = k(18) ORDER BY part;
+-- what a hand has put there stops nothing
+SELECT later();
+UPDATE idem_alert SET detail = CASE part WHEN 0 THEN '"x"'::jsonb END WHERE key = k(18);
+SELECT idem_commit(k(18), :late, '"again"');
+UPDATE idem_alert SET detail = NULL, last_at = last_at - interval '2 s' WHERE key = k(18);
+SELECT idem_commit(k(18), :late, '"again"');
+SELECT part, detail #>> '{first,result}' AS first FROM idem_alert WHERE key = k(18) ORDER BY part;
+
+-- T20: a token that never held the claim is another kind, and what it brings is not kept, but for its size ---------------------
+DELETE FROM idem_alert;
+SELECT idem_commit(k(5), :never, '{"order": "FORGED"}', 'REF'), idem_fail(k(10), :never, '"FORGED"'), idem_renew(k(11), :never), idem_release(k(12), :never);
+SELECT * FROM alerts ORDER BY detail::text COLLATE "C";
+SELECT count(*) FROM idem_alert AS a WHERE a::text ~ 'FORGED|REF';
+-- whoever held it, up to 16 grants ago, is a lost holder: by takeover, after a failure that may be retried, and after a lapse
+CREATE FUNCTION o(n int) RETURNS uuid LANGUAGE sql AS $$ SELECT ('00000000-0000-4000-8000-0000000010' || lpad(n::text, 2, '0'))::uuid $$;
+CREATE FUNCTION next_holder(n int) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	IF n % 3 = 1 THEN
+		UPDATE idem_record SET lease_until = '2020-01-01' WHERE key = k(30);
+	ELSIF n % 3 = 2 THEN
+		PERFORM idem_fail(k(30), o(n - 1), '"again"', true);
+	ELSE
+		PERFORM idem_commit(k(30), o(n - 1), '"done"');
+		UPDATE idem_record SET retained_until = '2020-01-01' WHERE key = k(30);
+	END IF;
+	RETURN (SELECT concat_ws(' ', outcome, attempt) FROM idem_acquire_direct('alice', 'alert', '30', owner => o(n)));
+END
+$$;
+SELECT outcome FROM idem_acquire_direct('alice', 'alert', '30', owner => o(0));
+SELECT former_owners IS NULL AS none FROM idem_record WHERE key = k(30);
+\pset tuples_only on
+SELECT format('SELECT next_holder(%s)', n) FROM generate_series(1, 18) AS n \gexec
+\pset tuples_only off
+SELECT octet_length(former_owners), substr(former_owners, 241) = substr(sha256(uuid_send(o(17))), 1, 16) AS latest_last FROM idem_record WHERE key = k(30);
+DELETE FROM idem_alert;
+SELECT n FROM generate_series(0, 19) AS n WHERE idem_commit(k(30), o(n), to_jsonb(n)) <> 'NOT_OWNER';
+SELECT kind, count, detail #>> '{first,result}' AS first, detail #>> '{latest,result}' AS latest, detail -> 'result_size' AS size FROM alerts;
+-- a holder that was told off by a verdict is one that lost its claim
+DELETE FROM idem_alert;
+SELECT hold(31), let_go();
+SELECT idem_reconcile(k(31), 'FAILED', 'gone', force => true), idem_commit(k(31), :late, '"late"'), idem_commit(k(31), :never, '"FORGED"');
+SELECT kind, detail #>> '{first,result}' AS first FROM alerts;
+DELETE FROM idem_policy WHERE scope = 'alert';
 -- in the claim's own transaction too, and on a finished record
 DELETE FROM idem_alert;
 BEGIN;

@@ -19,7 +19,7 @@ SELECT count(*), count(DISTINCT name) AS checks, bool_and(status IN ('ok', 'warn
 
 -- a stuck claim, and what to paste
 INSERT INTO idem_policy (scope, downstream) VALUES ('health', 'opaque'), ('health <b>"x"', 'opaque');
-SELECT outcome FROM idem_acquire_direct('alice', 'health', '1', holder => 'worker-1');
+SELECT outcome FROM idem_acquire_direct('alice', 'health', '1', holder => 'worker-1', owner => '00000000-0000-4000-8000-000000000001');
 SELECT outcome FROM idem_acquire_direct('alice', 'health <b>"x"', '1');
 UPDATE idem_record SET lease_until = '2020-01-01' WHERE scope LIKE 'health%';
 SELECT * FROM faults();
@@ -39,14 +39,15 @@ SELECT * FROM faults();
 SELECT outcome FROM idem_acquire(idem_sign('alice', 'health', '2'), 'alice', 'health', '3');
 SELECT outcome FROM idem_acquire(idem_sign('alice', 'health', '2'), 'bob', 'health', '2');
 SELECT outcome FROM idem_acquire(idem_sign('alice', 'health', '2'), 'alice', 'wealth', '2');
-SELECT idem_commit(idem_key('alice', 'health', '1'), gen_random_uuid(), '"late"');
+SELECT idem_commit(idem_key('alice', 'health', '1'), '00000000-0000-4000-8000-000000000001', '"late"');
+SELECT idem_commit(idem_key('alice', 'health', '1'), gen_random_uuid(), '"forged"');
 SELECT idem_release(key, owner) FROM idem_acquire_direct('alice', 'health', '4') \g /dev/null
 SELECT key AS k4, owner AS o4 FROM idem_acquire_direct('alice', 'health', '5') \gset
 SELECT idem_release(:'k4', :'o4');
 SELECT kind, code, meaning, scope, subject, state, is_open, count, role = current_user AS mine, detail FROM idem_alerts WHERE scope LIKE 'health%' OR scope = 'wealth' ORDER BY code, scope, state;
 SELECT count(*) FROM idem_alerts WHERE meaning IS NULL OR code IS NULL;
 -- every kind has its words
-SELECT string_agg(kind, ' ') FROM (SELECT DISTINCT unnest(regexp_matches(description, '\y(?:\w+_mismatch|not_owner|takeover|stuck|released|reconciled)\y', 'g')) AS kind FROM pg_description WHERE objoid = 'idem_alert'::regclass AND description LIKE 'parameter_mismatch%') AS k
+SELECT string_agg(kind, ' ') FROM (SELECT DISTINCT unnest(regexp_matches(description, '\y(?:\w+_mismatch|\w+_owner|takeover|stuck|released|reconciled)\y', 'g')) AS kind FROM pg_description WHERE objoid = 'idem_alert'::regclass AND description LIKE 'parameter_mismatch%') AS k
 WHERE pg_get_viewdef('idem_alerts') NOT LIKE '%''' || kind || '''%';
 DELETE FROM idem_record;
 DELETE FROM idem_alert;

@@ -500,6 +500,7 @@ CREATE TABLE @extschema@.idem_record (
 	reconciled_at    timestamptz,
 	reconciled_by    text COLLATE "C",
 	reconcile_note   text COLLATE "C",
+	former_owners    bytea,
 	CONSTRAINT idem_record_pkey PRIMARY KEY (key),
 	CONSTRAINT idem_record_state CHECK (state IN ('I', 'D', 'F', 'R')),
 	CONSTRAINT idem_record_downstream CHECK (downstream IN ('o', 'q', 'i', 'l')),
@@ -538,6 +539,8 @@ COMMENT ON COLUMN @extschema@.idem_record.result_ref IS 'a reference that came w
 COMMENT ON COLUMN @extschema@.idem_record.reconciled_at IS 'when an operator gave a verdict';
 COMMENT ON COLUMN @extschema@.idem_record.reconciled_by IS 'the role that gave it';
 COMMENT ON COLUMN @extschema@.idem_record.reconcile_note IS 'why';
+COMMENT ON COLUMN @extschema@.idem_record.former_owners IS
+	'the first 16 bytes of each owner_hash that a later grant replaced, the latest 16, the last one last; null: none was';
 
 CREATE UNLOGGED TABLE @extschema@.idem_fast (
 	key              uuid NOT NULL,
@@ -589,19 +592,21 @@ CREATE TABLE @extschema@.idem_alert (
 	scope            text COLLATE "C",
 	subject          text COLLATE "C",
 	detail           jsonb,
-	CONSTRAINT idem_alert_pkey PRIMARY KEY (key, kind)
+	part             int4 NOT NULL DEFAULT 0,
+	CONSTRAINT idem_alert_pkey PRIMARY KEY (key, kind, part)
 ) USING heap;
 CREATE INDEX idem_alert_last_at ON @extschema@.idem_alert (last_at);
-COMMENT ON TABLE @extschema@.idem_alert IS 'what somebody should look at, one row for each operation and kind';
+COMMENT ON TABLE @extschema@.idem_alert IS 'what somebody should look at, one row for each operation and kind, and of not_owner now and then more';
 COMMENT ON COLUMN @extschema@.idem_alert.key IS 'the operation''s key';
-COMMENT ON COLUMN @extschema@.idem_alert.kind IS 'parameter_mismatch, subject_mismatch, scope_mismatch, not_owner, takeover, stuck, released or reconciled';
-COMMENT ON COLUMN @extschema@.idem_alert.count IS 'how often it was written, at most once a second';
+COMMENT ON COLUMN @extschema@.idem_alert.kind IS 'parameter_mismatch, subject_mismatch, scope_mismatch, not_owner, takeover, stuck, released, reconciled or never_owner';
+COMMENT ON COLUMN @extschema@.idem_alert.count IS 'how often it was written, at most once a second but for late results that were new';
 COMMENT ON COLUMN @extschema@.idem_alert.first_at IS 'the first time';
 COMMENT ON COLUMN @extschema@.idem_alert.last_at IS 'the latest time';
 COMMENT ON COLUMN @extschema@.idem_alert.role IS 'the role that made the latest call';
 COMMENT ON COLUMN @extschema@.idem_alert.scope IS 'the operation''s scope';
 COMMENT ON COLUMN @extschema@.idem_alert.subject IS 'the operation''s subject';
-COMMENT ON COLUMN @extschema@.idem_alert.detail IS 'what else is known of the latest call; for not_owner the first and the latest late result';
+COMMENT ON COLUMN @extschema@.idem_alert.detail IS 'what else is known of the latest call; for not_owner the first and the latest late result that differ';
+COMMENT ON COLUMN @extschema@.idem_alert.part IS '0; of not_owner more where a late result came while another transaction held the parts before';
 
 
 -- ---------------------------------------------------------------------------------------------------------
@@ -1250,7 +1255,8 @@ CREATE VIEW @extschema@.idem_alerts AS
 SELECT a.last_at, a.kind,
 		CASE a.kind WHEN 'parameter_mismatch' THEN 'ID001' WHEN 'subject_mismatch' THEN 'ID002'
 			WHEN 'scope_mismatch' THEN 'ID003' WHEN 'not_owner' THEN 'ID004' WHEN 'takeover' THEN 'ID005'
-			WHEN 'stuck' THEN 'ID006' WHEN 'released' THEN 'ID007' WHEN 'reconciled' THEN 'ID008' END AS code,
+			WHEN 'stuck' THEN 'ID006' WHEN 'released' THEN 'ID007' WHEN 'reconciled' THEN 'ID008'
+			WHEN 'never_owner' THEN 'ID010' END AS code,
 		CASE a.kind
 			WHEN 'parameter_mismatch' THEN 'a fingerprint came back with other parameters than were previewed'
 			WHEN 'subject_mismatch' THEN 'a fingerprint was presented by another subject than it was signed for'
@@ -1260,6 +1266,7 @@ SELECT a.last_at, a.kind,
 			WHEN 'stuck' THEN 'the lease is over, and nobody knows whether the effect happened'
 			WHEN 'released' THEN 'a holder gave its claim up: it says that nothing happened'
 			WHEN 'reconciled' THEN 'an operator said what became of it'
+			WHEN 'never_owner' THEN 'a call came with an owner token that never held the claim; what it brought is not kept'
 		END AS meaning,
 		a.scope, a.subject, a.key,
 		CASE r.state WHEN 'I' THEN 'IN_FLIGHT' WHEN 'D' THEN 'DONE' WHEN 'F' THEN 'FAILED' WHEN 'R' THEN 'RELEASED' END AS state,
@@ -1269,7 +1276,7 @@ SELECT a.last_at, a.kind,
 	LEFT JOIN @extschema@.idem_record AS r ON r.key = a.key;
 COMMENT ON VIEW @extschema@.idem_alerts IS 'what somebody should look at, in plain words: ORDER BY last_at DESC';
 COMMENT ON COLUMN @extschema@.idem_alerts.last_at IS 'the latest time';
-COMMENT ON COLUMN @extschema@.idem_alerts.kind IS 'parameter_mismatch, subject_mismatch, scope_mismatch, not_owner, takeover, stuck, released or reconciled';
+COMMENT ON COLUMN @extschema@.idem_alerts.kind IS 'parameter_mismatch, subject_mismatch, scope_mismatch, not_owner, takeover, stuck, released, reconciled or never_owner';
 COMMENT ON COLUMN @extschema@.idem_alerts.code IS 'the SQLSTATE of its line in the server''s log';
 COMMENT ON COLUMN @extschema@.idem_alerts.meaning IS 'what happened, in plain words';
 COMMENT ON COLUMN @extschema@.idem_alerts.scope IS 'the operation''s scope';
@@ -1277,10 +1284,10 @@ COMMENT ON COLUMN @extschema@.idem_alerts.subject IS 'the operation''s subject';
 COMMENT ON COLUMN @extschema@.idem_alerts.key IS 'the operation''s key';
 COMMENT ON COLUMN @extschema@.idem_alerts.state IS 'the operation''s state now; null: it is not on record';
 COMMENT ON COLUMN @extschema@.idem_alerts.is_open IS 'true where the operation still waits for a person: see idem_stuck';
-COMMENT ON COLUMN @extschema@.idem_alerts.count IS 'how often it was written, at most once a second';
+COMMENT ON COLUMN @extschema@.idem_alerts.count IS 'how often it was written, at most once a second but for late results that were new';
 COMMENT ON COLUMN @extschema@.idem_alerts.first_at IS 'the first time';
 COMMENT ON COLUMN @extschema@.idem_alerts.role IS 'the role that made the latest call';
-COMMENT ON COLUMN @extschema@.idem_alerts.detail IS 'what else is known of the latest call; for not_owner the first and the latest late result';
+COMMENT ON COLUMN @extschema@.idem_alerts.detail IS 'what else is known of the latest call; for not_owner the first and the latest late result that differ';
 
 
 -- Health.  Each check looks at little: the whole is meant to be asked every few seconds.

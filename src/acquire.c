@@ -249,6 +249,25 @@ tell_of(AlertKind kind, Request *request, const Claim *claim)
 	alert_raise(kind, &request->key, request->scope, request->subject, &detail);
 }
 
+/*
+ * The hashes of the tokens that held the operation before, by their beginnings: those already on record and the one
+ * that a new grant replaces, so that a holder that comes back late is told from somebody who never was one.
+ */
+static Span
+former_owners(const Claim *before)
+{
+	Span		kept = before->former_owners;
+	size_t		most = (FORMER_OWNERS - 1) * FORMER_OWNER_LENGTH;
+	size_t		passed = kept.length > most ? kept.length - most : 0;
+	size_t		length = kept.length - passed;
+	char	   *owners = palloc(length + FORMER_OWNER_LENGTH);
+
+	if (length > 0)
+		memcpy(owners, kept.data + passed, length);
+	memcpy(owners + length, before->owner_hash, FORMER_OWNER_LENGTH);
+	return (Span) {owners, length + FORMER_OWNER_LENGTH};
+}
+
 /* Grant on a row that is there already: compare-and-swap on the version that was judged. */
 static Step
 resume(Request *request, Store *record, Sighting *sighting, const Claim *before, Action action,
@@ -263,6 +282,7 @@ resume(Request *request, Store *record, Sighting *sighting, const Claim *before,
 		claim = *before;
 		grant(request, &claim, before->attempt + 1, now);
 	}
+	claim.former_owners = former_owners(before);
 	record_write(&claim, store_row(record));
 	switch (store_update(record, &sighting->tid, false))
 	{

@@ -4,6 +4,11 @@
  * The line stands even if the caller rolls back; the row goes with the caller's transaction.  Nothing here may
  * stop or fail the call that raised the alert, so every way in is a conditional one.
  *
+ * A late result is evidence that operators reconcile from: it must be in the table once its caller has committed,
+ * whatever others do meanwhile.  To wait for a row that somebody else is writing would let whoever leaves a transaction
+ * open hang the caller, and could deadlock; so a row has parts, of which nearly always the first alone is there, and who
+ * finds one busy takes the next.
+ *
  * Lock order: idem_alert last.
  */
 #include "compat.h"
@@ -17,6 +22,7 @@
 
 #include "alert.h"
 #include "document.h"
+#include "evidence.h"
 #include "excerpt.h"
 #include "record.h"
 
@@ -24,6 +30,8 @@ PG_FUNCTION_INFO_V1(idem_alert_stuck);
 
 #define LOGGED_DETAIL_LENGTH 1024	/* bytes */
 #define EVIDENCE_MAX_SIZE (64 * 1024 * 1024)	/* bytes of a result; a jsonb holds twice that, the first and the latest */
+#define EVIDENCE_PARTS 64		/* as many late results may be in open transactions at once */
+#define EVIDENCE_AT_ONCE BLCKSZ /* bytes of a detail that is written anew whenever there is a new result */
 
 enum
 {
@@ -36,6 +44,7 @@ enum
 	ALERT_SCOPE_NAME,
 	ALERT_SUBJECT_NAME,
 	ALERT_DETAIL,
+	ALERT_PART,
 	ALERT_NATTS
 };
 
@@ -49,10 +58,11 @@ static const Oid column_types[ALERT_NATTS] = {
 	[ALERT_SCOPE_NAME] = TEXTOID,
 	[ALERT_SUBJECT_NAME] = TEXTOID,
 	[ALERT_DETAIL] = JSONBOID,
+	[ALERT_PART] = INT4OID,
 };
 
 const Layout alert_layout = {
-	ALERT_NATTS, 2, column_types,
+	ALERT_NATTS, 3, column_types,
 	NULLABLE(ALERT_SCOPE_NAME) | NULLABLE(ALERT_SUBJECT_NAME) | NULLABLE(ALERT_DETAIL), 0
 };
 
@@ -71,7 +81,7 @@ static const KindText kinds[] = {
 	[ALERT_SCOPE] = {"scope_mismatch", MAKE_SQLSTATE('I', 'D', '0', '0', '3'),
 	"a fingerprint came for another scope than it was signed for"},
 	[ALERT_NOT_OWNER] = {"not_owner", MAKE_SQLSTATE('I', 'D', '0', '0', '4'),
-	"a call came from who does not hold the claim's grant"},
+	"a call came from a holder that has lost its claim"},
 	[ALERT_TAKEOVER] = {"takeover", MAKE_SQLSTATE('I', 'D', '0', '0', '5'),
 	"a claim whose lease was over was taken over"},
 	[ALERT_STUCK] = {"stuck", MAKE_SQLSTATE('I', 'D', '0', '0', '6'),
@@ -80,22 +90,25 @@ static const KindText kinds[] = {
 	"a claim was released by its holder"},
 	[ALERT_RECONCILED] = {"reconciled", MAKE_SQLSTATE('I', 'D', '0', '0', '8'),
 	"a claim was reconciled by an operator"},
+	[ALERT_NEVER_OWNER] = {"never_owner", MAKE_SQLSTATE('I', 'D', '0', '1', '0'),
+	"a call came with an owner token that never held the claim"},
 };
 
 /* ----- the detail, a JSON object ----- */
 
 /* A result too large to be kept is known by its size: an alert must never fail the call that raised it. */
 static void
-add_result(Document *document, Jsonb *result)
+add_result(Document *document, Jsonb *result, bool whole)
 {
-	if (VARSIZE(result) > EVIDENCE_MAX_SIZE)
+	if (!whole || VARSIZE(result) > EVIDENCE_MAX_SIZE)
 		document_add_number(document, "result_size", VARSIZE(result));
 	else
 		document_add_jsonb(document, "result", result);
 }
 
+/* whole: with what was brought, and not its size alone. */
 static Jsonb *
-detail_jsonb(const AlertDetail *detail)
+detail_jsonb(const AlertDetail *detail, bool whole)
 {
 	Document	document = {0};
 
@@ -108,28 +121,10 @@ detail_jsonb(const AlertDetail *detail)
 	if (detail->attempt != 0)
 		document_add_number(&document, "attempt", detail->attempt);
 	if (detail->result != NULL)
-		add_result(&document, DatumGetJsonbP(PointerGetDatum(detail->result)));
-	document_add_span(&document, "result_ref", detail->result_ref);
+		add_result(&document, DatumGetJsonbP(PointerGetDatum(detail->result)), whole);
+	if (whole)
+		document_add_span(&document, "result_ref", detail->result_ref);
 	document_add_span(&document, "note", detail->note);
-	document_close_object(&document);
-	return document_jsonb(&document);
-}
-
-/* {"first": .., "latest": ..}: evidence is never overwritten by later evidence. */
-static Jsonb *
-first_and_latest(Jsonb *earlier, Jsonb *latest)
-{
-	Document	document = {0};
-	JsonbValue	first;
-	bool		known = earlier != NULL && JB_ROOT_IS_OBJECT(earlier) &&
-		getKeyJsonValueFromContainer(&earlier->root, "first", strlen("first"), &first) != NULL;
-
-	document_open_object(&document, NULL);
-	if (known)
-		document_add_value(&document, "first", &first);
-	else
-		document_add_jsonb(&document, "first", latest);
-	document_add_jsonb(&document, "latest", latest);
 	document_close_object(&document);
 	return document_jsonb(&document);
 }
@@ -159,13 +154,15 @@ write_line(const KindText *kind, const pg_uuid_t *key, Span scope, Span subject,
 /* ----- the row ----- */
 
 static void
-fill_row(TupleTableSlot *row, const pg_uuid_t *key, Datum kind, int64 count, TimestampTz first_at,
-		 TimestampTz last_at, Span scope, Span subject, Jsonb *detail)
+fill_row(Store *store, const pg_uuid_t *key, int64 count, TimestampTz first_at, TimestampTz last_at, Span scope,
+		 Span subject, Jsonb *detail)
 {
+	TupleTableSlot *row = store_row(store);
+
 	ExecClearTuple(row);
 	memset(row->tts_isnull, false, ALERT_NATTS);
 	row->tts_values[ALERT_KEY] = UUIDPGetDatum(key);
-	row->tts_values[ALERT_KIND] = kind;
+	row->tts_values[ALERT_KIND] = store->kind;
 	row->tts_values[ALERT_COUNT] = Int64GetDatum(count);
 	row->tts_values[ALERT_FIRST_AT] = TimestampTzGetDatum(first_at);
 	row->tts_values[ALERT_LAST_AT] = TimestampTzGetDatum(last_at);
@@ -173,6 +170,7 @@ fill_row(TupleTableSlot *row, const pg_uuid_t *key, Datum kind, int64 count, Tim
 	row->tts_values[ALERT_SCOPE_NAME] = span_datum(scope);
 	row->tts_values[ALERT_SUBJECT_NAME] = span_datum(subject);
 	row->tts_values[ALERT_DETAIL] = JsonbPGetDatum(detail);
+	row->tts_values[ALERT_PART] = Int32GetDatum(store->part);
 	ExecStoreVirtualTuple(row);
 }
 
@@ -183,70 +181,91 @@ keeps_first(AlertKind kind)
 	return kind == ALERT_NOT_OWNER;
 }
 
-static void
+static bool
 insert_row(Store *store, AlertKind kind, const pg_uuid_t *key, Span scope, Span subject, Jsonb *detail)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	ItemPointerData tid;
 
 	if (keeps_first(kind))
-		detail = first_and_latest(NULL, detail);
-	fill_row(store_row(store), key, store->kind, 1, now, now, scope, subject, detail);
-	if (store_insert_speculative(store, &tid))
-		store_confirm(store);
+		detail = evidence_add(NULL, detail);
+	fill_row(store, key, 1, now, now, scope, subject, detail);
+	if (!store_insert_speculative(store, &tid))
+		return false;
+	store_confirm(store);
+	return true;
 }
 
-static void
+/*
+ * False where the row must have the detail and cannot.  A row is written once a second, but for a result that is new;
+ * a large row not even for that, so that a small result never costs the writing of a large one.
+ */
+static bool
 update_row(Store *store, ItemPointer tid, AlertKind kind, const pg_uuid_t *key, Span scope, Span subject,
 		   Jsonb *detail)
 {
 	TupleTableSlot *old = store->found;
 	TimestampTz now = GetCurrentTimestamp();
+	Jsonb	   *kept = NULL;
+	bool		is_new;
 
 	slot_getallattrs(old);
-	if (DatumGetTimestampTz(old->tts_values[ALERT_LAST_AT]) > now - USECS_PER_SEC)
-		return;
+	if (keeps_first(kind) && !old->tts_isnull[ALERT_DETAIL])
+		kept = DatumGetJsonbP(old->tts_values[ALERT_DETAIL]);
+	is_new = keeps_first(kind) && evidence_is_new(kept, detail);
+	if (DatumGetTimestampTz(old->tts_values[ALERT_LAST_AT]) > now - USECS_PER_SEC &&
+		(!is_new || (kept != NULL && VARSIZE(kept) > EVIDENCE_AT_ONCE)))
+		return !is_new;
 	if (keeps_first(kind))
-		detail = first_and_latest(old->tts_isnull[ALERT_DETAIL] ? NULL :
-								  DatumGetJsonbP(old->tts_values[ALERT_DETAIL]), detail);
-	fill_row(store_row(store), key, store->kind, DatumGetInt64(old->tts_values[ALERT_COUNT]) + 1,
+		detail = is_new || kept == NULL ? evidence_add(kept, detail) : kept;
+	fill_row(store, key, DatumGetInt64(old->tts_values[ALERT_COUNT]) + 1,
 			 DatumGetTimestampTz(old->tts_values[ALERT_FIRST_AT]), now, scope, subject, detail);
-	(void) store_update(store, tid, false);
+	return store_update(store, tid, false) == UPDATE_DONE || !is_new;
+}
+
+/* False where this part of the row is busy elsewhere. */
+static bool
+count_in_part(Store *store, AlertKind kind, const pg_uuid_t *key, Span scope, Span subject, Jsonb *detail)
+{
+	Sighting	sighting;
+
+	store_find(store, key, &sighting);
+	if (TransactionIdIsValid(sighting.rival) || !sighting.serializable)
+		return false;
+	if (sighting.found)
+		return update_row(store, &sighting.tid, kind, key, scope, subject, detail);
+	return insert_row(store, kind, key, scope, subject, detail);
 }
 
 static void
 count_in_row(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject, Jsonb *detail)
 {
+	int			parts = keeps_first(kind) && evidence_has_result(detail) ? EVIDENCE_PARTS : 1;
 	Store		store;
-	Sighting	sighting;
 
 	if (XactReadOnly || RecoveryInProgress() ||
 		!store_open(&store, TABLE_ALERT, RowExclusiveLock, true))
 		return;
 	store.kind = CStringGetTextDatum(kinds[kind].name);
-	store_find(&store, key, &sighting);
-	if (!TransactionIdIsValid(sighting.rival) && sighting.serializable)
-	{
-		if (sighting.found)
-			update_row(&store, &sighting.tid, kind, key, scope, subject, detail);
-		else
-			insert_row(&store, kind, key, scope, subject, detail);
-	}
+	while (store.part < parts && !count_in_part(&store, kind, key, scope, subject, detail))
+		store.part++;
 	store_close(&store);
 }
 
 void
 alert_log(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject, const AlertDetail *detail)
 {
-	write_line(&kinds[kind], key, scope, subject, detail_jsonb(detail));
+	write_line(&kinds[kind], key, scope, subject, detail_jsonb(detail, true));
 }
 
 void
 alert_raise(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject, const AlertDetail *detail)
 {
-	Jsonb	   *document = detail_jsonb(detail);
+	Jsonb	   *document = detail_jsonb(detail, true);
 
 	write_line(&kinds[kind], key, scope, subject, document);
+	if (kind == ALERT_NEVER_OWNER)
+		document = detail_jsonb(detail, false);
 	count_in_row(kind, key, scope, subject, document);
 }
 

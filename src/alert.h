@@ -15,11 +15,12 @@ typedef enum AlertKind
 	ALERT_PARAMETER,			/* ID001: a fingerprint with other parameters */
 	ALERT_SUBJECT,				/* ID002: with another subject */
 	ALERT_SCOPE,				/* ID003: with another scope */
-	ALERT_NOT_OWNER,			/* ID004: a call by who does not hold the grant */
+	ALERT_NOT_OWNER,			/* ID004: a call by a holder that has lost the grant */
 	ALERT_TAKEOVER,				/* ID005: a claim whose lease was over was taken over */
 	ALERT_STUCK,				/* ID006: an outcome that nobody knows */
 	ALERT_RELEASED,				/* ID007: a holder gave its claim up */
-	ALERT_RECONCILED			/* ID008: an operator gave a verdict */
+	ALERT_RECONCILED,			/* ID008: an operator gave a verdict */
+	ALERT_NEVER_OWNER			/* ID010: a call with a token that never held the claim */
 } AlertKind;
 
 /* What is said of one event; each part may be missing (data NULL, 0, NULL). */
@@ -38,7 +39,8 @@ typedef struct AlertDetail
 /*
  * Write the log line, and count the event in the row of (key, kind).  Never waits, and never raises: where the
  * row is busy or was written within the last second, or the transaction cannot write it, the line alone
- * remains.
+ * remains.  A late result of ALERT_NOT_OWNER that is not kept yet is written whatever the row was written for last, and
+ * into another part where it is busy.  Of ALERT_NEVER_OWNER the row keeps a result's size alone.
  */
 extern void alert_raise(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject,
 						const AlertDetail *detail);

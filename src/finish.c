@@ -3,7 +3,7 @@
  *
  * A claim of this transaction that is still in the fast table is finished by one insert into the record; any other
  * by an update of the record it left there, compare-and-swap on the version that was judged.  Who does not hold
- * the grant changes nothing, and what they brought is kept as evidence.
+ * the grant changes nothing, and what they brought is kept as evidence, if they held it once.
  *
  * Lock order: idem_fast before idem_record before idem_alert.
  */
@@ -106,7 +106,21 @@ apply(Claim *claim, const Call *call, const Decision *decision, TimestampTz now)
 	}
 }
 
-/* The caller is not who holds the grant: keep what it brought. */
+/* Did the caller's token hold the claim once, as far back as tokens are kept? */
+static bool
+has_held(const Call *call, const Claim *claim)
+{
+	Span		former = claim->former_owners;
+
+	if (memcmp(call->owner_hash, claim->owner_hash, SHA256_LENGTH) == 0)
+		return true;
+	for (size_t at = 0; at + FORMER_OWNER_LENGTH <= former.length; at += FORMER_OWNER_LENGTH)
+		if (memcmp(call->owner_hash, former.data + at, FORMER_OWNER_LENGTH) == 0)
+			return true;
+	return false;
+}
+
+/* The caller is not who holds the grant: keep what it brought, if it ever was. */
 static void
 keep_evidence(const Call *call, const Claim *claim)
 {
@@ -117,7 +131,8 @@ keep_evidence(const Call *call, const Claim *claim)
 		.result_ref = call->result_ref
 	};
 
-	alert_raise(ALERT_NOT_OWNER, &call->key, span_copy(claim->scope), span_copy(claim->subject), &detail);
+	alert_raise(has_held(call, claim) ? ALERT_NOT_OWNER : ALERT_NEVER_OWNER, &call->key, span_copy(claim->scope),
+				span_copy(claim->subject), &detail);
 }
 
 /* A release or a verdict is for the record of who looks later. */

@@ -32,6 +32,7 @@ static const Oid column_types[RECORD_NATTS] = {
 	[RECORD_RECONCILED_AT] = TIMESTAMPTZOID,
 	[RECORD_RECONCILED_BY] = TEXTOID,
 	[RECORD_RECONCILE_NOTE] = TEXTOID,
+	[RECORD_FORMER_OWNERS] = BYTEAOID,
 };
 
 #define FAST_NULLABLE (NULLABLE(RECORD_EXPIRES_AT) | NULLABLE(RECORD_OPERATION) | \
@@ -39,7 +40,7 @@ static const Oid column_types[RECORD_NATTS] = {
 #define RECORD_NULLABLE (FAST_NULLABLE | NULLABLE(RECORD_FINISHED_AT) | \
 						 NULLABLE(RECORD_RESULT) | NULLABLE(RECORD_RESULT_REF) | \
 						 NULLABLE(RECORD_RECONCILED_AT) | NULLABLE(RECORD_RECONCILED_BY) | \
-						 NULLABLE(RECORD_RECONCILE_NOTE))
+						 NULLABLE(RECORD_RECONCILE_NOTE) | NULLABLE(RECORD_FORMER_OWNERS))
 
 const Layout record_layout = {RECORD_NATTS, 1, column_types, RECORD_NULLABLE, 7};
 const Layout fast_layout = {FAST_NATTS, 1, column_types, FAST_NULLABLE, 0};
@@ -92,6 +93,7 @@ write_outcome(const Claim *claim, TupleTableSlot *slot)
 	write_time(slot, RECORD_RECONCILED_AT, claim->reconciled_at);
 	write_span(slot, RECORD_RECONCILED_BY, claim->reconciled_by);
 	write_span(slot, RECORD_RECONCILE_NOTE, claim->reconcile_note);
+	write_span(slot, RECORD_FORMER_OWNERS, claim->former_owners);
 }
 
 void
@@ -190,6 +192,7 @@ read_outcome(TupleTableSlot *slot, Claim *claim)
 	claim->reconciled_at = read_time(slot, RECORD_RECONCILED_AT);
 	claim->reconciled_by = read_span(slot, RECORD_RECONCILED_BY);
 	claim->reconcile_note = read_span(slot, RECORD_RECONCILE_NOTE);
+	claim->former_owners = read_span(slot, RECORD_FORMER_OWNERS);
 }
 
 void

@@ -41,6 +41,7 @@ enum
 	RECORD_RECONCILED_AT,
 	RECORD_RECONCILED_BY,
 	RECORD_RECONCILE_NOTE,
+	RECORD_FORMER_OWNERS,
 	RECORD_NATTS
 };
 
@@ -70,7 +71,11 @@ typedef struct Claim
 	TimestampTz reconciled_at;	/* DT_NOEND: no verdict was ever given (null in the row) */
 	Span		reconciled_by;
 	Span		reconcile_note;
+	Span		former_owners;	/* FORMER_OWNER_LENGTH bytes of each hash that owner_hash replaced, the latest last */
 } Claim;
+
+#define FORMER_OWNER_LENGTH 16	/* bytes of a hash: tokens have 122 random bits */
+#define FORMER_OWNERS 16		/* so many are kept */
 
 /* Fill a virtual row of either table (as many columns as the slot has) from a claim. */
 extern void record_write(const Claim *claim, TupleTableSlot *slot);

@@ -153,7 +153,8 @@ name_by_known_content(Request *request)
 	fast_was_read = RecoveryInProgress() || store_open(&fast, TABLE_FAST, AccessShareLock, true);
 	known = name_by_content(request, policy->version, policy->part) && is_known(&request->key, request->subject);
 	for (int i = 0; !known && i < nversions; i++)
-		known = name_by_content(request, versions[i].version, versions[i].part) && is_known(&request->key, request->subject);
+		known = name_by_content(request, versions[i].version, versions[i].part) &&
+			is_known(&request->key, request->subject);
 	if (!fast_was_read && !known)
 		refuse_to_guess();
 	if (fast_was_read && !RecoveryInProgress())

@@ -334,12 +334,15 @@ scan_key(Store *store, const pg_uuid_t *key)
 {
 	int			nkeys = layout_of(store->table)->key_natts;
 	IndexScanDesc scan = begin_index_scan(store->relation, store->key_index, SnapshotAny, nkeys);
-	ScanKeyData keys[2];
+	ScanKeyData keys[3];
 
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(key));
 	if (nkeys > 1)
+	{
 		ScanKeyEntryInitialize(&keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid, C_COLLATION_OID, F_TEXTEQ,
 							   store->kind);
+		ScanKeyInit(&keys[2], 3, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(store->part));
+	}
 	index_rescan(scan, keys, nkeys, NULL, 0);
 	return scan;
 }

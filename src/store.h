@@ -30,6 +30,7 @@ typedef struct Store
 	bool		changed;		/* something was written or locked */
 	Relation	key_index;		/* of the primary key */
 	Datum		kind;			/* second column of the key, idem_alert only */
+	int32		part;			/* third column likewise */
 	VersionFilter filter;		/* store_find passes over what it refuses, as if it were not there; NULL: nothing */
 	const void *filter_arg;
 	EState	   *estate;			/* NULL until the first write */

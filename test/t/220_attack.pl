@@ -163,10 +163,14 @@ subtest 'large results and parameters' => sub {
 	my $before = $memory->();
 	is($s->query_ok($replay), 'DONE|t|t', 'again') foreach 1 .. 3;
 	cmp_ok($memory->() - $before, '<', 5_000_000, 'nothing of it stays in memory');
-	is($s->query_ok("SELECT idem_commit('$key', gen_random_uuid(), j) FROM big"), 'NOT_OWNER', 'a late result of that size');
-	is($s->query_ok("SELECT length(detail::text) > 20000000 FROM idem_alert WHERE key = '$key'"), 't', 'is evidence');
-	my $size = log_size($node);
+	($key, $owner) = split /\|/, $s->query_ok(q{SELECT key, owner FROM idem_acquire_direct('alice', 'big', '1')});
+	$s->query_ok("SELECT idem_reconcile('$key', 'FAILED', 'gone', force => true)");
+	is($s->query_ok("SELECT idem_commit('$key', '$owner', j) FROM big"), 'NOT_OWNER', 'a late result of that size');
+	is($s->query_ok("SELECT length(detail::text) > 20000000 FROM idem_alert WHERE key = '$key' AND kind = 'not_owner'"), 't', 'is evidence');
 	$s->query_ok("SELECT idem_commit('$key', gen_random_uuid(), j) FROM big");
+	is($s->query_ok("SELECT detail ->> 'result_size' FROM idem_alert WHERE key = '$key' AND kind = 'never_owner'"), '20000012', 'of a forged one its size alone is (T20)');
+	my $size = log_size($node);
+	$s->query_ok("SELECT idem_commit('$key', '$owner', j) FROM big");
 	cmp_ok(log_size($node) - $size, '<', 10_000, 'the log line is cut');
 	$s->quit;
 };

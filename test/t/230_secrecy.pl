@@ -99,12 +99,19 @@ cmp_ok(seen($dump, @results), '>', 0, 'where the results are');
 
 # what is meant to be kept is: a late result is evidence, in the log and for auditors, and its token is not
 $start = log_size($node);
-$call->('idem_commit(key, md5(token::text)::uuid, result)', 'late', qr/NOT_OWNER/);
+$call->('idem_commit(key, token, result)', 'stuck', qr/NOT_OWNER/);
 like(log_since($node, $start), qr/LOG:  ID004: /, 'it is told of');
 is(seen(log_since($node, $start), @results), 1, 'a late result is in the log');
 is(seen($watcher->query_ok('SELECT detail FROM idem_alert'), @results), 1, 'and in the alert');
-my $late = $s->query_ok(q{SELECT md5(token::text)::uuid FROM own WHERE name = 'late'});
+my $late = $s->query_ok(q{SELECT token FROM own WHERE name = 'stuck'});
 is(seen(log_since($node, $start) . $watcher->query_ok('SELECT * FROM idem_alert'), $late), 0, 'its token is in neither');
+# one that never held the claim is told of by itself, and what it brings is in no table (T20)
+$start = log_size($node);
+$call->('idem_commit(key, md5(token::text)::uuid, result)', 'late', qr/NOT_OWNER/);
+like(log_since($node, $start), qr/LOG:  ID010: /, 'a stranger is told of as such');
+is(seen($watcher->query_ok('SELECT * FROM idem_alert'), @results), 1, 'and its result is not in an alert');
+$late = $s->query_ok(q{SELECT md5(token::text)::uuid FROM own WHERE name = 'late'});
+is(seen(log_since($node, $start) . $watcher->query_ok('SELECT * FROM idem_alert'), $late), 0, 'nor is its token anywhere');
 $_->quit foreach $s, $watcher;
 $node->stop;
 done_testing();
