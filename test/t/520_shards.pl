@@ -1,6 +1,7 @@
 # Three shards behind PL/Proxy (examples/plproxy/router.sql): calls with idem's own names and arguments go where their
 # operation lives; while shards are killed one after the other, the rest goes on, and no effect happens twice; a
-# fourth shard takes its part of the records (P1, P2, P3, P4, P7, P11).
+# fourth shard takes its part of the records; a client learns no password and is held to its subject (P1, P2, P3, P4, P7,
+# P11; T23).
 use strict;
 use warnings;
 
@@ -29,7 +30,19 @@ my $policies = q{
 	INSERT INTO idem_policy (scope, material, downstream, in_flight_ttl) VALUES ('charge', '{/op}', 'opaque', '1 hour');
 	INSERT INTO idem_policy (scope, downstream) VALUES ('book', 'local');};
 
-sub at { my ($node, $dbname) = @_; return 'host=' . $node->host . ' port=' . $node->port . " dbname=$dbname" }
+# the password is where the router's operating-system user alone can read it
+my $password = 'kept-in-a-file';
+append_to_file("$folder/passfile", "*:*:*:gateway:$password\n");
+chmod 0600, "$folder/passfile" or die $!;
+sub at { my ($node, $dbname) = @_; return 'host=' . $node->host . ' port=' . $node->port . " dbname=$dbname passfile=$folder/passfile" }
+foreach my $node (@shard)
+{
+	my $hba = $node->data_dir . '/pg_hba.conf';
+	my $rest = slurp_file($hba);
+	unlink $hba;
+	append_to_file($hba, "local all gateway scram-sha-256\n$rest");
+	$node->reload;
+}
 
 # A shard: policies, the common secret and no other, a role that calls, a function that books
 sub furnish_shard
@@ -38,12 +51,15 @@ sub furnish_shard
 	value($node, "SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS idem CASCADE; $policies", $dbname);
 	value($node, "SELECT idem_import_secret('\\x$secret', true)", $dbname);
 	value($node, 'SELECT idem_revoke_secret(id) FROM idem_secrets WHERE NOT signing', $dbname);
-	value($node, q{DO 'BEGIN CREATE ROLE gateway LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END'}, $dbname);
+	value($node, qq{DO 'BEGIN CREATE ROLE gateway LOGIN PASSWORD ''$password''; EXCEPTION WHEN duplicate_object THEN NULL; END'}, $dbname);
 	value($node, q{
 		SELECT idem_grant('gateway', 'signer'), idem_grant('gateway', 'caller');
 		CREATE TABLE booking (n int);
-		CREATE FUNCTION book(params jsonb) RETURNS jsonb LANGUAGE sql SECURITY DEFINER AS
-			'INSERT INTO booking VALUES ((params ->> ''n'')::int); SELECT jsonb_build_object(''booked'', params -> ''n'')'}, $dbname);
+		CREATE FUNCTION book(params jsonb) RETURNS jsonb LANGUAGE sql SECURITY DEFINER
+		BEGIN ATOMIC
+			INSERT INTO booking VALUES ((params ->> 'n')::int);
+			SELECT jsonb_build_object('booked', params -> 'n');
+		END}, $dbname);
 	return;
 }
 
@@ -53,7 +69,9 @@ furnish_shard($_, 'postgres', $secret, $policies) foreach @shard;
 value($router, "SET client_min_messages = warning; CREATE EXTENSION plproxy; CREATE EXTENSION idem CASCADE; CREATE ROLE gateway LOGIN; $policies");
 value($router, q{CREATE SERVER idem FOREIGN DATA WRAPPER plproxy OPTIONS (modular_mapping '1', }
 	  . join(', ', map { "p$_ '" . at($shard[$_], 'postgres') . q{'} } 0 .. 2)
-	  . '); CREATE USER MAPPING FOR PUBLIC SERVER idem');
+	  . q{); CREATE ROLE web LOGIN; CREATE ROLE pool LOGIN; GRANT web TO pool; }
+	  . join ' ', map { "CREATE USER MAPPING FOR $_ SERVER idem OPTIONS (user 'gateway');" } qw(gateway web pool));
+value($router, q{CREATE USER MAPPING FOR CURRENT_USER SERVER idem});
 foreach (1, 2)
 {
 	$router->command_ok([ 'psql', '-qX', '-v', 'ON_ERROR_STOP=1', '-v', 'client=gateway', '-d', $router->connstr('postgres'),
@@ -158,6 +176,44 @@ subtest 'what is wrong is wrong in the same way as without a router (P7, P11)' =
 	is(value($router, 'SELECT router.agree()'), 'f', 'a shard with another policy is noticed');
 	value($shard[1], q{UPDATE idem_policy SET material = '{/op}' WHERE scope = 'charge'});
 	is(value($router, 'SELECT router.agree()'), 't', 'until it is as it was');
+};
+
+subtest 'a role that is bound to a subject is refused, and no client reads a password (P7, P10, T23)' => sub {
+	my $fp = sign('charge', '{"op": 0}');
+	my ($key, $owner) = split /\|/, $s->query_ok(q{SELECT key, owner FROM idem_acquire_direct('bob', 'mail', '{"to": 0}', 'bobs')});
+	is(call("SELECT idem_commit('$key', '$owner', '\"secret of bob\"')"), 'OK', q(bob's operation));
+	$router->command_ok([ 'psql', '-qX', '-v', 'ON_ERROR_STOP=1', '-v', 'client=web', '-d', $router->connstr('postgres'),
+			'-f', "$source/examples/plproxy/router.sql" ], 'the router is laid for another client');
+	my @call = ((map { my $subject = $_; map { sprintf $_, $subject }
+				q{idem_sign('%s', 'charge', '{"op": 1}')}, q{idem_preview('%s', 'charge', '{"op": 1}')}, "idem_acquire('$fp', '%s', 'charge', '{\"op\": 0}')",
+				q{idem_acquire_direct('%s', 'mail', '{"to": 0}', 'bobs')}, "idem_status('$fp', '%s')", "idem_status_key('$key', '%s')",
+				q{idem_execute('%s', 'book', '{"n": 9}', 'book(jsonb)')} } qw(alice bob)),
+		"idem_commit('$key', '$owner', '1')", "idem_fail('$key', gen_random_uuid(), '1')", "idem_release('$key', '$owner')", "idem_renew('$key', '$owner')");
+	my $tables = sub { return join "\n", map { value($_, q{SELECT (SELECT string_agg(r::text, ' ' ORDER BY key) FROM idem_record AS r), (SELECT count(*) FROM idem_alert)}) } @shard };
+	my $try = sub {
+		my ($role) = @_;
+		my $client = session($router, user => $role);
+		$client->query_ok(q{SET app.subject = 'alice'});
+		my @told = map { $client->query("SELECT router.$_"); $client->sqlstate } @call;
+		is($client->query_ok(q{SELECT count(*), count(*) FILTER (WHERE umoptions::text LIKE '%password%') FROM pg_user_mappings WHERE umoptions IS NOT NULL}) =~ /\|0$/, 1, "$role: no password in the mappings");
+		is($client->query_ok(qq{SELECT count(*) FROM pg_foreign_server AS s WHERE s::text LIKE '%$password%'}), 0, 'nor in the server');
+		$client->quit;
+		return join ' ', sort { $a cmp $b } keys %{ { map { $_ => 1 } @told } };
+	};
+	is($try->('gateway') =~ /42501/, '', 'a free client is served');
+	is($try->('web') =~ /42501/, '', 'as is another');
+	value($router, q{SELECT idem_grant('web', 'caller', subject_setting => 'app.subject')});
+	my $before = $tables->();
+	is($try->('web'), '42501', 'bound, it is refused, whatever the subject');
+	is($try->('pool'), '42501', 'and so is who is a member of it');
+	is($tables->(), $before, 'nothing was written anywhere');
+	my $web = session($router, user => 'web');
+	$web->query_ok(q{SET app.subject = 'bob'});
+	$web->query("SELECT router.idem_status_key('$key', 'bob')");
+	like($web->error, qr/not served through the router/, 'and is told why');
+	$web->quit;
+	is(call("SELECT outcome FROM idem_status_key('$key', 'bob')"), 'DONE', 'the free one goes on');
+	value($router, q{SELECT idem_revoke('web', 'signer'), idem_revoke('web', 'caller'); DROP OWNED BY web, pool; DROP ROLE web, pool});
 };
 
 # ---------------------------------------------------------------------------------------------------------
