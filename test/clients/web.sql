@@ -1,13 +1,19 @@
--- What a web server like PostgREST serves: a function that owns the right to use idem, and roles that have none.
+-- What a web server like PostgREST serves: a function that owns the right to use idem, and roles that have none. idem is
+-- in the schema "idem", the tables are in "shop", and the functions that are served in "api"; nobody may create anything
+-- in these but who owns them. What runs with its owner's rights looks there alone, and for temporary objects last: in
+-- a schema where others create, public often is one, a name or a better match for a call could be theirs.
 CREATE ROLE clients_owner;
 CREATE ROLE clients_web LOGIN NOINHERIT;
 CREATE ROLE clients_user;
 CREATE ROLE clients_anon;
 GRANT clients_user, clients_anon TO clients_web;
-DO $$ BEGIN PERFORM idem_grant('clients_owner', 'caller'); END $$;
+GRANT USAGE ON SCHEMA idem TO clients_owner;
+DO $$ BEGIN PERFORM idem.idem_grant('clients_owner', 'caller'); END $$;
 
-CREATE TABLE web_order (idem_key uuid PRIMARY KEY, subject text, amount numeric);
-GRANT INSERT ON web_order TO clients_owner;
+CREATE SCHEMA shop;
+CREATE TABLE shop.web_order (idem_key uuid PRIMARY KEY, subject text, amount numeric);
+GRANT USAGE ON SCHEMA shop TO clients_owner;
+GRANT INSERT ON shop.web_order TO clients_owner;
 
 CREATE SCHEMA api;
 GRANT USAGE ON SCHEMA api TO clients_user, clients_anon, clients_owner;
@@ -16,7 +22,7 @@ GRANT CREATE ON SCHEMA api TO clients_owner;
 -- POST /rpc/charge, the key of the operation in the header Idempotency-Key
 SET ROLE clients_owner;
 CREATE FUNCTION api.charge(params jsonb) RETURNS jsonb
-	LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+	LANGUAGE plpgsql SECURITY DEFINER SET search_path = shop, idem, pg_temp AS $$
 DECLARE
 	subject text := current_setting('request.jwt.claims')::jsonb ->> 'sub';
 	header text := current_setting('request.headers')::jsonb ->> 'idempotency-key';
