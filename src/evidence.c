@@ -6,6 +6,7 @@
  */
 #include "compat.h"
 
+#include "document.h"
 #include "evidence.h"
 
 /* The members of a detail that say what was brought, and by which call. */
@@ -63,18 +64,14 @@ same_result(JsonbContainer *a, JsonbContainer *b)
 }
 
 static void
-add(JsonbParseState **state, const char *name, JsonbContainer *detail, int length)
+add(Document *document, const char *name, JsonbContainer *detail, int length)
 {
 	JsonbValue	value;
 
-	value.type = jbvString;
-	value.val.string.val = (char *) name;
-	value.val.string.len = strlen(name);
-	pushJsonbValue(state, WJB_KEY, &value);
 	value.type = jbvBinary;
 	value.val.binary.data = detail;
 	value.val.binary.len = length;
-	pushJsonbValue(state, WJB_VALUE, &value);
+	document_add_value(document, name, &value);
 }
 
 bool
@@ -98,17 +95,18 @@ evidence_is_new(Jsonb *document, Jsonb *detail)
 Jsonb *
 evidence_add(Jsonb *document, Jsonb *detail)
 {
-	JsonbParseState *state = NULL;
+	Document	into = {0};
 	JsonbContainer *latest = &detail->root;
 	int			length = VARSIZE(detail) - VARHDRSZ;
 	int			first_length;
 	JsonbContainer *first = kept(document, "first", &first_length);
 
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	document_open_object(&into, NULL);
 	if (first != NULL && has_result(first))
-		add(&state, "first", first, first_length);
+		add(&into, "first", first, first_length);
 	else
-		add(&state, "first", latest, length);
-	add(&state, "latest", latest, length);
-	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+		add(&into, "first", latest, length);
+	add(&into, "latest", latest, length);
+	document_close_object(&into);
+	return document_jsonb(&into);
 }
