@@ -78,7 +78,7 @@ DELETE FROM idem_record;
 BEGIN;
 UPDATE idem_secret SET created_at = created_at - interval '400 days';
 SELECT * FROM faults();
-UPDATE idem_secret SET signing = false, verify_until = now() WHERE signing;
+UPDATE idem_secret SET signing = NULL, verify_until = now() WHERE signing;
 SELECT * FROM faults();
 ROLLBACK;
 -- the two tables

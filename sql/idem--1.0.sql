@@ -221,23 +221,27 @@ ALTER TABLE @extschema@.idem_policy_version
 CREATE TABLE @extschema@.idem_secret (
 	id               text COLLATE "C" NOT NULL,
 	secret           bytea NOT NULL,
-	signing          bool NOT NULL,
+	signing          bool,
 	created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
 	verify_until     timestamptz NOT NULL DEFAULT 'infinity',
 	revoked_at       timestamptz,
 	CONSTRAINT idem_secret_pkey PRIMARY KEY (id),
 	CONSTRAINT idem_secret_id CHECK (id = "left"(encode(sha256('idem:secret:'::bytea || secret), 'hex'), 8)),
 	CONSTRAINT idem_secret_length CHECK (octet_length(secret) BETWEEN 32 AND 64),
-	CONSTRAINT idem_secret_signing CHECK (NOT signing OR (verify_until = 'infinity' AND revoked_at IS NULL))
+	CONSTRAINT idem_secret_signing CHECK (signing IS NULL OR (verify_until = 'infinity' AND revoked_at IS NULL)),
+	-- true or null, and true once: the indexes of these tables have no predicate
+	CONSTRAINT idem_secret_signs CHECK (signing),
+	CONSTRAINT idem_secret_one_signs UNIQUE (signing)
 ) USING heap;
-CREATE UNIQUE INDEX idem_secret_one_signs ON @extschema@.idem_secret (signing) WHERE signing;
+-- a sample of the column would be the secrets, for whoever may read pg_statistic
+ALTER TABLE @extschema@.idem_secret ALTER COLUMN secret SET STATISTICS 0;
 ALTER TABLE @extschema@.idem_secret ENABLE ROW LEVEL SECURITY;
 COMMENT ON TABLE @extschema@.idem_secret IS
 	'the secrets that sign and verify fingerprints; never dumped, open to nobody but its owner';
 COMMENT ON COLUMN @extschema@.idem_secret.id IS
 	'the first 8 hex digits of SHA-256 over ''idem:secret:'' and the secret: the same on every server';
 COMMENT ON COLUMN @extschema@.idem_secret.secret IS '32 to 64 bytes';
-COMMENT ON COLUMN @extschema@.idem_secret.signing IS 'new fingerprints are signed by this one; one secret at most';
+COMMENT ON COLUMN @extschema@.idem_secret.signing IS 'true: new fingerprints are signed by this one, and by no other; else null';
 COMMENT ON COLUMN @extschema@.idem_secret.created_at IS 'when it came into this database';
 COMMENT ON COLUMN @extschema@.idem_secret.verify_until IS 'until when fingerprints signed by it are recognised';
 COMMENT ON COLUMN @extschema@.idem_secret.revoked_at IS 'since when they are not, whatever verify_until says';
@@ -254,7 +258,7 @@ ALTER TABLE @extschema@.idem_secret
 	ENABLE ALWAYS TRIGGER idem_c_stale_truncate;
 
 CREATE VIEW @extschema@.idem_secrets AS
-	SELECT s.id, s.signing, s.created_at, s.verify_until, s.revoked_at
+	SELECT s.id, s.signing IS TRUE AS signing, s.created_at, s.verify_until, s.revoked_at
 	FROM @extschema@.idem_secret AS s;
 COMMENT ON VIEW @extschema@.idem_secrets IS 'the secrets, but not what they are';
 COMMENT ON COLUMN @extschema@.idem_secrets.id IS 'the secret''s name, the same on every server';
@@ -291,94 +295,13 @@ ALTER TABLE @extschema@.idem_binding
 	ENABLE ALWAYS TRIGGER idem_c_stale,
 	ENABLE ALWAYS TRIGGER idem_c_stale_truncate;
 
-CREATE FUNCTION @extschema@.idem_random_secret() RETURNS bytea
-	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-DECLARE
-	source text;
-	secret bytea;
-BEGIN
-	-- pgcrypto may lie in any schema, and other functions of that name beside it
-	SELECT format('%I.%I', n.nspname, p.proname) INTO STRICT source
-		FROM pg_extension AS e
-		JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-			AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
-		JOIN pg_proc AS p ON p.oid = d.objid
-		JOIN pg_namespace AS n ON n.oid = p.pronamespace
-		WHERE e.extname = 'pgcrypto' AND p.proname = 'gen_random_bytes'
-		AND p.pronargs = 1 AND p.proargtypes[0] = 'int4'::regtype;
-	EXECUTE 'SELECT ' || source || '(32::pg_catalog.int4)' INTO STRICT secret;
-	RETURN secret;
-END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_random_secret() IS 'internal: 32 random bytes from pgcrypto';
-
-CREATE FUNCTION @extschema@.idem_put_secret(
-	secret           bytea,
-	signing          bool,
-	verify_for       interval
-) RETURNS text
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_variable
-DECLARE
-	new_id text := left(encode(sha256('idem:secret:'::bytea || secret), 'hex'), 8);
-	minimum interval := @extschema@.idem_longest_retention();
-	known @extschema@.idem_secret;
-BEGIN
-	IF verify_for < minimum OR verify_for > '100 years' THEN
-		RAISE EXCEPTION 'verify_for is out of range'
-			USING ERRCODE = 'invalid_parameter_value',
-				  DETAIL = format('Fingerprints already signed may be presented for %s, by the longest retention of any policy.', minimum),
-				  HINT = 'Give at least that, or null for just that. To stop a leaked secret at once, rotate and then call idem_revoke_secret().';
-	END IF;
-	-- one change at a time: at most one secret signs
-	LOCK TABLE @extschema@.idem_secret IN SHARE ROW EXCLUSIVE MODE;
-	SELECT s.* INTO known FROM @extschema@.idem_secret AS s WHERE s.id = new_id;
-	IF known.secret <> secret THEN
-		RAISE EXCEPTION 'another secret has the same id'
-			USING ERRCODE = 'invalid_parameter_value',
-				  HINT = 'Use another secret.';
-	ELSIF known.revoked_at IS NOT NULL THEN
-		RAISE EXCEPTION 'secret "%" is revoked', new_id
-			USING ERRCODE = 'object_not_in_prerequisite_state',
-				  HINT = 'A revoked secret stays revoked. Make a new one with idem_rotate_secret().';
-	ELSIF known.signing OR known.id IS NOT NULL AND NOT signing THEN
-		IF known.verify_until <= clock_timestamp() THEN
-			RAISE NOTICE 'secret "%" is known here, and no longer verifies', new_id;
-		END IF;
-		RETURN new_id;
-	END IF;
-
-	IF signing THEN
-		UPDATE @extschema@.idem_secret AS s SET
-				signing = false,
-				verify_until = clock_timestamp() + coalesce(verify_for, minimum)
-			WHERE s.signing;
-	END IF;
-	IF known.id IS NOT NULL THEN
-		UPDATE @extschema@.idem_secret AS s SET signing = true, verify_until = 'infinity' WHERE s.id = new_id;
-	ELSE
-		INSERT INTO @extschema@.idem_secret (id, secret, signing) VALUES (new_id, secret, signing);
-	END IF;
-	RETURN new_id;
-END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_put_secret(bytea, bool, interval) IS
-	'internal: store a secret, and let the one that signed only verify where this one signs from now on';
+-- Made, brought, shown and revoked in C alone (src/secret_admin.c)
 
 CREATE FUNCTION @extschema@.idem_rotate_secret(
 	verify_for       interval DEFAULT NULL
 ) RETURNS text
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-BEGIN
-	RETURN @extschema@.idem_put_secret(@extschema@.idem_random_secret(), true, verify_for);
-END
-$$;
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_rotate_secret';
 COMMENT ON FUNCTION @extschema@.idem_rotate_secret(interval) IS
 	'sign with a new secret from now on; the former verifies for verify_for, or as long as any policy needs; returns the new one''s id';
 
@@ -386,89 +309,29 @@ CREATE FUNCTION @extschema@.idem_import_secret(
 	secret           bytea,
 	signing          bool DEFAULT false
 ) RETURNS text
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-BEGIN
-	IF secret IS NULL OR signing IS NULL THEN
-		RAISE EXCEPTION '% must not be null', CASE WHEN secret IS NULL THEN 'secret' ELSE 'signing' END
-			USING ERRCODE = 'null_value_not_allowed',
-				  HINT = 'Give 32 to 64 random bytes, and whether they sign from now on.';
-	ELSIF octet_length(secret) NOT BETWEEN 32 AND 64
-			OR octet_length(btrim(secret, '\x00090a0b0c0d20'::bytea)) = 0
-			OR octet_length(btrim(secret, substr(secret, 1, 1))) = 0 THEN
-		RAISE EXCEPTION 'secret must be 32 to 64 random bytes'
-			USING ERRCODE = 'invalid_parameter_value',
-				  HINT = 'Too short, too long, blank or one byte repeated will not do. pgcrypto''s gen_random_bytes(32) makes a good one.';
-	END IF;
-	RETURN @extschema@.idem_put_secret(secret, signing, NULL);
-END
-$$;
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_import_secret';
 COMMENT ON FUNCTION @extschema@.idem_import_secret(bytea, bool) IS
 	'bring a secret from another server, to verify by or to sign with as well; returns its id; one that is known is left as it is, unless it is to sign';
 
 CREATE FUNCTION @extschema@.idem_export_secret(
 	id               text DEFAULT NULL
 ) RETURNS bytea
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_variable
-DECLARE
-	bytes bytea;
-BEGIN
-	SELECT s.secret INTO bytes FROM @extschema@.idem_secret AS s
-		WHERE CASE WHEN id IS NULL THEN s.signing ELSE s.id = id END;
-	IF bytes IS NOT NULL THEN
-		RETURN bytes;
-	ELSIF id IS NULL THEN
-		RAISE EXCEPTION 'no secret signs fingerprints'
-			USING ERRCODE = 'object_not_in_prerequisite_state',
-				  HINT = 'Make one with idem_rotate_secret(), or bring one with idem_import_secret().';
-	END IF;
-	RAISE EXCEPTION 'no secret has this id'
-		USING ERRCODE = 'invalid_parameter_value',
-			  HINT = 'The view idem_secrets lists them.';
-END
-$$;
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_export_secret';
 COMMENT ON FUNCTION @extschema@.idem_export_secret(text) IS
 	'the secret of this id, or the one that signs, for other servers and for disaster recovery: keep it safe';
 
 CREATE FUNCTION @extschema@.idem_revoke_secret(
 	id               text
 ) RETURNS void
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_variable
-DECLARE
-	signs bool;
-BEGIN
-	IF id IS NULL THEN
-		RAISE EXCEPTION 'id must not be null'
-			USING ERRCODE = 'null_value_not_allowed',
-				  HINT = 'The view idem_secrets lists them.';
-	END IF;
-	LOCK TABLE @extschema@.idem_secret IN SHARE ROW EXCLUSIVE MODE;
-	SELECT s.signing INTO signs FROM @extschema@.idem_secret AS s WHERE s.id = id;
-	IF signs IS NULL THEN
-		RAISE EXCEPTION 'no secret has this id'
-			USING ERRCODE = 'invalid_parameter_value',
-				  HINT = 'The view idem_secrets lists them.';
-	ELSIF signs THEN
-		RAISE EXCEPTION 'the secret that signs cannot be revoked'
-			USING ERRCODE = 'object_not_in_prerequisite_state',
-				  HINT = 'Call idem_rotate_secret() first, and then revoke the former one.';
-	END IF;
-	UPDATE @extschema@.idem_secret AS s SET revoked_at = clock_timestamp()
-		WHERE s.id = id AND s.revoked_at IS NULL;
-END
-$$;
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_revoke_secret';
 COMMENT ON FUNCTION @extschema@.idem_revoke_secret(text) IS
 	'stop recognising what this secret has signed, at once and for good';
 
 -- the first secret
-SELECT @extschema@.idem_rotate_secret();
+SELECT @extschema@.idem_rotate_secret(NULL::interval);
 
 
 -- ---------------------------------------------------------------------------------------------------------
@@ -1596,7 +1459,7 @@ CREATE FUNCTION @extschema@.idem_members(
 SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
 		coalesce(p.proacl, acldefault('f', p.proowner)), false,
 		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_health_claims', 'idem_health_policies',
-			'idem_health_server', 'idem_health_tables', 'idem_random_secret', 'idem_put_secret', 'idem_members', 'idem_hand_out', 'idem_close',
+			'idem_health_server', 'idem_health_tables', 'idem_members', 'idem_hand_out', 'idem_close',
 			'idem_bind', 'idem_unbind')
 			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
 	FROM pg_extension AS e

@@ -42,10 +42,11 @@ $$;
 CREATE FUNCTION id_of(secret bytea) RETURNS text LANGUAGE sql AS $$
 	SELECT left(encode(digest('idem:secret:'::bytea || secret, 'sha256'), 'hex'), 8)
 $$;
-SELECT try($$ INSERT INTO idem_secret (id, secret, signing) VALUES (id_of('\x0102'), '\x0102', false) $$) AS short,
-	try($$ INSERT INTO idem_secret (id, secret, signing) VALUES ('12345678', sha256('a'), false) $$) AS name,
+SELECT try($$ INSERT INTO idem_secret (id, secret) VALUES (id_of('\x0102'), '\x0102') $$) AS short,
+	try($$ INSERT INTO idem_secret (id, secret, signing) VALUES ('12345678', sha256('a'), NULL) $$) AS name,
 	try($$ INSERT INTO idem_secret (id, secret, signing) VALUES (id_of(sha256('a')), sha256('a'), true) $$) AS second,
-	try($$ INSERT INTO idem_secret (id, secret, signing) VALUES (id_of(sha256('a')), sha256('a'), false) $$) AS good,
+	try($$ INSERT INTO idem_secret (id, secret, signing) VALUES (id_of(sha256('a')), sha256('a'), false) $$) AS unsure,
+	try($$ INSERT INTO idem_secret (id, secret, signing) VALUES (id_of(sha256('a')), sha256('a'), NULL) $$) AS good,
 	try($$ UPDATE idem_secret SET verify_until = '2100-01-01' $$) AS ends,
 	try($$ UPDATE idem_secret SET revoked_at = '2020-01-01' $$) AS revoked;
 
@@ -104,7 +105,7 @@ SELECT try(format('SELECT idem_revoke_secret(%L)', :'id')) AS signing, try($$ SE
 SELECT try($$ SELECT idem_export_secret('12345678') $$) AS unknown;
 
 -- No secret signs: nothing is signed, and what was is still recognised
-UPDATE idem_secret SET signing = false;
+UPDATE idem_secret SET signing = NULL;
 SELECT try($$ SELECT idem_export_secret() $$) AS export;
 SELECT idem_sign('alice', 'pay', '{"amount": 1}');
 \echo :SQLSTATE
@@ -115,6 +116,26 @@ SELECT (idem_inspect(:'third')).valid;
 SELECT (idem_inspect(split_part(:'third', '.', 1) || '.' || translate(encode(hmac(convert_to(split_part(:'third', '.', 1), 'UTF8'), '', 'sha256'), 'base64'), '+/=', '-_'))).valid;
 SELECT count(idem_rotate_secret());
 SELECT signing, verify_until, revoked_at FROM idem_secrets;
+
+-- Nothing is written where nothing may be; a secret is shown there too
+BEGIN READ ONLY;
+SELECT try('SELECT idem_rotate_secret()') AS rotate, try($$ SELECT idem_import_secret(sha256('a')) $$) AS import, try($$ SELECT idem_revoke_secret('12345678') $$) AS revoke;
+SELECT octet_length(idem_export_secret());
+ROLLBACK;
+
+-- T11: how the session reads literals changes nothing
+BEGIN;
+SET LOCAL standard_conforming_strings = off;
+SET LOCAL escape_string_warning = off;
+SELECT try($$ SELECT idem_import_secret(sha256('t11')) $$) AS good, try($$ SELECT idem_import_secret(convert_to(repeat(' ', 32), 'UTF8')) $$) AS blank, try('SELECT idem_rotate_secret()') AS rotate;
+ROLLBACK;
+
+-- The latest state decides, whatever a transaction's snapshot shows
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) FROM idem_secrets;
+SELECT octet_length(idem_export_secret(idem_rotate_secret()));
+SELECT count(*), count(*) FILTER (WHERE signing) AS signing FROM idem_secrets;
+ROLLBACK;
 
 -- pgcrypto is found wherever it lies, and no function that looks like its own is
 CREATE SCHEMA "regress Cry.pto";

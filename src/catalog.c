@@ -221,9 +221,8 @@ add_type(List **list, Oid type)
 	ReleaseSysCache(tuple);
 }
 
-/* Go through everything that belongs to the extension. */
-static List *
-members_of(Oid extension)
+List *
+catalog_members_of(Oid extension)
 {
 	Relation	depend = table_open(DependRelationId, AccessShareLock);
 	List	   *list = NIL;
@@ -308,7 +307,7 @@ catalog_members(void)
 
 	if (!OidIsValid(extension))
 		refuse_not_installed();
-	return members_of(extension);
+	return catalog_members_of(extension);
 }
 
 /* ----- which of it is ours ----- */
@@ -410,7 +409,7 @@ note_stranger(const Member *member, Members *into)
 static void
 find_members(Oid extension, Members *into)
 {
-	List	   *list = members_of(extension);
+	List	   *list = catalog_members_of(extension);
 	ListCell   *cell;
 
 	into->owner = owner_of_functions(list, into->schema);

@@ -78,8 +78,12 @@ typedef struct Member
 	Oid			language;		/* of a function */
 } Member;
 
-/* All relations, functions and types that belong to the extension, as Member *, in the current memory context. */
+/*
+ * All relations, functions and types that belong to the extension, or to any other one, as Member *, in the current
+ * memory context.
+ */
 extern List *catalog_members(void);
+extern List *catalog_members_of(Oid extension);
 
 /* The OIDs of the composite type idem_claim and of the enum idem_outcome; both raise likewise. */
 extern Oid	catalog_claim_type(void);

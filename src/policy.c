@@ -137,6 +137,12 @@ policy_begin(void)
 	secret_begin();
 }
 
+bool
+policy_changed(void)
+{
+	return cache == NULL || cache->generation != policy_generation();
+}
+
 const Policy *
 policy_of(const char *scope, size_t scope_length)
 {
@@ -243,28 +249,31 @@ idem_list_version(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(material_version(material, immaterial));
 }
 
-/*
- * idem_longest_retention() RETURNS interval
- *
- * How long, at most, anything signed now may be asked about: the greatest fingerprint_ttl + result_ttl of any
- * policy and of the defaults, and the allowed difference of clocks.
- */
-Datum
-idem_longest_retention(PG_FUNCTION_ARGS)
+int64
+policy_longest_retention(void)
 {
+	PolicyCache *known = policies();
 	int64		longest = policy_defaults.fingerprint_ttl + policy_defaults.result_ttl;
-	Interval   *result = palloc0(sizeof(Interval));
-	PolicyCache *known;
 
-	policy_begin();
-	known = policies();
 	for (int i = 0; i < known->npolicies; i++)
 	{
 		const Policy *policy = &known->policy[i].policy;
 
 		longest = Max(longest, policy->fingerprint_ttl + policy->result_ttl);
 	}
-	result->time = longest + guc_max_clock_skew * INT64CONST(1000);
+	return longest + guc_max_clock_skew * INT64CONST(1000);
+}
+
+/*
+ * idem_longest_retention() RETURNS interval
+ */
+Datum
+idem_longest_retention(PG_FUNCTION_ARGS)
+{
+	Interval   *result = palloc0(sizeof(Interval));
+
+	policy_begin();
+	result->time = policy_longest_retention();
 	PG_RETURN_INTERVAL_P(result);
 }
 

@@ -61,6 +61,12 @@ extern void policy_begin(void);
 extern const Policy *policy_of(const char *scope, size_t scope_length);
 
 /*
+ * Has any policy changed since the last policy_begin(), as far as this session was told?  Taking a lock that had to be
+ * waited for tells it.
+ */
+extern bool policy_changed(void);
+
+/*
  * The lists that a scope has or had under a version, in *part (NULL for version 0, which every scope has).  A scope
  * with a row of its own has its own history, which begins with that of "*"; one without has that of "*" too.  Returns
  * false for a version that is another scope's, or nobody's.
@@ -79,8 +85,20 @@ typedef struct ReplacedVersion
 extern int	policy_replaced(const char *scope, size_t scope_length, TimestampTz now,
 							const ReplacedVersion **versions);
 
+/*
+ * How long, at most, anything signed now may be asked about, in microseconds: the greatest fingerprint_ttl + result_ttl
+ * of any policy and of the defaults, and the allowed difference of clocks.
+ */
+extern int64 policy_longest_retention(void);
+
 /* The secrets that verify at a time; the array lives in the cache. Returns their number. */
 extern int	policy_secrets(TimestampTz now, const SecretBytes **verifying);
+
+/*
+ * May policy_secrets() answer now with other secrets than when it was last asked?  Where a cached one has changed, the
+ * new answer takes a policy_begin().
+ */
+extern bool policy_secrets_changed(void);
 
 /* The secret that signs; raises 55000 where there is none. */
 extern const SecretBytes *policy_signing_secret(void);

@@ -226,6 +226,14 @@ after_write(Relation relation)
 	CommandCounterIncrement();
 }
 
+/* What was written may be a secret. */
+static void
+wipe(HeapTuple tuple)
+{
+	explicit_bzero(tuple->t_data, tuple->t_len);
+	heap_freetuple(tuple);
+}
+
 /* The catalogs' own way to write does for a plain heap table with plain indexes what the executor would. */
 void
 rows_insert(Relation relation, Datum *values, bool *isnull)
@@ -234,7 +242,7 @@ rows_insert(Relation relation, Datum *values, bool *isnull)
 
 	verify_indexes(relation);
 	CatalogTupleInsert(relation, tuple);
-	heap_freetuple(tuple);
+	wipe(tuple);
 	after_write(relation);
 }
 
@@ -246,7 +254,7 @@ rows_update(Relation relation, ItemPointer tid, Datum *values, bool *isnull)
 	verify_indexes(relation);
 	tuple->t_self = *tid;
 	CatalogTupleUpdate(relation, tid, tuple);
-	heap_freetuple(tuple);
+	wipe(tuple);
 	after_write(relation);
 }
 

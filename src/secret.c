@@ -21,18 +21,6 @@
 #include "rows.h"
 #include "secret.h"
 
-/* The columns of idem_secret. */
-enum
-{
-	SECRET_ID,
-	SECRET_SECRET,
-	SECRET_SIGNING,
-	SECRET_CREATED_AT,
-	SECRET_VERIFY_UNTIL,
-	SECRET_REVOKED_AT,
-	SECRET_NATTS
-};
-
 static const Oid column_types[SECRET_NATTS] = {
 	[SECRET_ID] = TEXTOID,
 	[SECRET_SECRET] = BYTEAOID,
@@ -42,7 +30,9 @@ static const Oid column_types[SECRET_NATTS] = {
 	[SECRET_REVOKED_AT] = TIMESTAMPTZOID,
 };
 
-static const Layout secret_layout = {SECRET_NATTS, 1, column_types, NULLABLE(SECRET_REVOKED_AT), 3};
+const Layout secret_layout = {
+	SECRET_NATTS, 1, column_types, NULLABLE(SECRET_SIGNING) | NULLABLE(SECRET_REVOKED_AT), 4
+};
 
 /* One secret that is not revoked. */
 typedef struct Secret
@@ -88,16 +78,38 @@ secret_begin(void)
 	MemoryContextDelete(old->context);
 }
 
+/* The clock may be set back, so the span has two ends. */
+static bool
+answer_holds(const SecretCache *known, TimestampTz now)
+{
+	return now >= known->from && now < known->until;
+}
+
+bool
+policy_secrets_changed(void)
+{
+	return cache == NULL || cache->generation != catalog_generation(TABLE_SECRET) ||
+		!answer_holds(cache, GetCurrentTimestamp());
+}
+
 int
 policy_secrets(TimestampTz now, const SecretBytes **verifying)
 {
 	SecretCache *known = secrets();
 
-	/* the clock may be set back, so the span has two ends */
-	if (now < known->from || now >= known->until)
+	if (!answer_holds(known, now))
 		choose_verifying(known, now);
 	*verifying = known->verifying;
 	return known->nverifying;
+}
+
+void
+secret_refuse_to_sign(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("no secret signs fingerprints"),
+			 errhint("Make one with idem_rotate_secret(), or bring one with idem_import_secret().")));
 }
 
 const SecretBytes *
@@ -110,10 +122,7 @@ policy_signing_secret(void)
 		if (known->secret[i].signing)
 			return &known->secret[i].secret;
 	}
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("no secret signs fingerprints"),
-			 errhint("Make one with idem_rotate_secret(), or bring one with idem_import_secret().")));
+	secret_refuse_to_sign();
 }
 
 static SecretCache *
@@ -148,6 +157,19 @@ load(void)
 	return into;
 }
 
+/* Twice the room, and nothing left in what it was before. */
+static void
+make_room(SecretCache *known)
+{
+	Secret	   *before = known->secret;
+
+	known->room *= 2;
+	known->secret = MemoryContextAlloc(known->context, sizeof(Secret) * known->room);
+	memcpy(known->secret, before, sizeof(Secret) * known->count);
+	explicit_bzero(before, sizeof(Secret) * known->count);
+	pfree(before);
+}
+
 static void
 take_secret(TupleTableSlot *columns, void *into)
 {
@@ -164,15 +186,12 @@ take_secret(TupleTableSlot *columns, void *into)
 		elog(ERROR, "a secret has a length that its constraint does not allow");
 
 	if (known->count == known->room)
-	{
-		known->room *= 2;
-		known->secret = repalloc(known->secret, sizeof(Secret) * known->room);
-	}
+		make_room(known);
 	secret = &known->secret[known->count++];
 	memset(secret, 0, sizeof(Secret));
 	secret->secret.length = VARSIZE_ANY_EXHDR(bytes);
 	memcpy(secret->secret.bytes, VARDATA_ANY(bytes), secret->secret.length);
-	secret->signing = DatumGetBool(values[SECRET_SIGNING]);
+	secret->signing = !isnull[SECRET_SIGNING] && DatumGetBool(values[SECRET_SIGNING]);
 	secret->verify_until = DatumGetTimestampTz(values[SECRET_VERIFY_UNTIL]);
 }
 

@@ -111,7 +111,7 @@ subtest 'E10: no secret in settings, statistics, errors or the log' => sub {
 		  'SELECT proname, prosrc, proconfig FROM pg_proc', 'SELECT setconfig FROM pg_db_role_setting',
 		  q{SELECT description FROM pg_description};
 		foreach my $forbidden ('SELECT * FROM pg_file_settings', 'SELECT * FROM idem_secret', 'SELECT idem_export_secret()', 'TABLE pg_statistic',
-			'SELECT idem_random_secret()', q{SELECT idem_put_secret('\x00', true, NULL)}, q{COPY idem_secret TO STDOUT},
+			'SELECT idem_rotate_secret()', q{SELECT idem_import_secret(sha256('x'), true)}, q{COPY idem_secret TO STDOUT},
 			q{CREATE STATISTICS leak ON id, secret FROM idem_secret}, q{SELECT pg_read_binary_file('base')}, q{CREATE VIEW pg_temp.v AS SELECT secret FROM idem_secret; SELECT * FROM pg_temp.v},
 			q{SELECT get_raw_page('idem_secret', 0)})
 		{
