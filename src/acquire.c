@@ -8,6 +8,7 @@
 
 #include "access/xlog.h"
 #include "miscadmin.h"
+#include "utils/inval.h"
 #include "utils/timestamp.h"
 
 #include "acquire.h"
@@ -416,6 +417,13 @@ meet_nothing(Request *request, Store *record, Sighting *sighting, TimestampTz no
 	return step == STEP_ON ? start(request, record, now, answer) : step;
 }
 
+/* Has what the request rests on changed since it was last looked at? */
+static bool
+is_stale(const Request *request)
+{
+	return policy_changed() || (request->door == DOOR_FINGERPRINT && policy_secrets_changed());
+}
+
 /* One try: probe, decide, act. */
 static Step
 try_acquire(Request *request, Answer *answer)
@@ -430,8 +438,13 @@ try_acquire(Request *request, Answer *answer)
 	if (place == PLACE_FAST)
 		return answer_own_fast(request, &tid, answer);
 	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
+	/* the table's lock may have been waited for, or what the last try met */
+	if (is_stale(request) && !request_refresh(request, answer))
+	{
+		store_close(&record);
+		return STEP_ANSWERED;
+	}
 	store_find(&record, &request->key, &sighting);
-	/* the table's lock may have been waited for */
 	now = GetCurrentTimestamp();
 	if (place == PLACE_RECORD && !sighting.found)
 		claim_vanished();
@@ -449,16 +462,21 @@ void
 acquire(Request *request, Answer *answer)
 {
 	Wait		wait;
+	bool		again = true;
 
 	wait_begin(&wait, request->wait);
-	for (;;)
+	while (again)
 	{
 		while (try_acquire(request, answer) == STEP_AGAIN)
+		{
 			CHECK_FOR_INTERRUPTS();
-		if (answer->outcome != OUTCOME_IN_FLIGHT || !wait_for_change(&wait, answer))
-			break;
-		policy_begin();
-		request->policy = policy_of(request->scope.data, request->scope.length);
+			AcceptInvalidationMessages();
+		}
+		if (answer->outcome != OUTCOME_IN_FLIGHT)
+			break;				/* a grant that was made stands */
+		again = wait_for_change(&wait, answer);
+		if (wait.joined && !request_refresh(request, answer))
+			again = false;
 	}
 	wait_end(&wait);
 	answer->joined = wait.joined && answer->outcome != OUTCOME_ACQUIRED;

@@ -20,6 +20,7 @@ typedef struct Request
 {
 	const char *function;		/* the SQL function's name, for messages */
 	Door		door;
+	Span		token;			/* where the call comes by one */
 	pg_uuid_t	key;
 	Span		scope;
 	Span		subject;
@@ -51,6 +52,12 @@ extern TimestampTz fingerprint_expiry(const Fingerprint *fingerprint);
  * for a token that is not good for this subject, scope and parameters.
  */
 extern bool request_by_fingerprint(Request *request, Span token, Answer *answer);
+
+/*
+ * Something was waited for: take the scope's policy as it is now, and verify the token again.  Returns false, with the
+ * refusal in *answer, for one whose secret verifies no more.
+ */
+extern bool request_refresh(Request *request, Answer *answer);
 
 /*
  * Make a request of a direct call.  Raises 22023 where nothing of the parameters is material, but for a client's

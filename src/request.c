@@ -2,7 +2,8 @@
  * request.c: what a call asks for: the operation's key, and whether the token is good for it.
  *
  * The order of the checks is part of the interface: MAC, subject, scope, parameters.  Nothing of a record is
- * looked at before all of them hold, so a refusal can tell nothing of it.
+ * looked at before all of them hold, so a refusal can tell nothing of it.  Of what they rest on, only the secrets may
+ * lose their force later: whenever something was waited for, the MAC is checked again.
  */
 #include "compat.h"
 
@@ -80,11 +81,25 @@ request_by_fingerprint(Request *request, Span token, Answer *answer)
 		return false;
 	}
 	request->door = DOOR_FINGERPRINT;
+	request->token = token;
 	request->key = fingerprint.nonce;
 	request->version = fingerprint.version;
 	request->expires_at = fingerprint_expiry(&fingerprint);
 	request->confirmed_repeat = fingerprint.confirmed_repeat;
 	return true;
+}
+
+bool
+request_refresh(Request *request, Answer *answer)
+{
+	Fingerprint fingerprint;
+
+	policy_begin();
+	request->policy = policy_of(request->scope.data, request->scope.length);
+	if (request->door != DOOR_FINGERPRINT || fingerprint_read(request->token, &fingerprint))
+		return true;
+	answer_init(answer, OUTCOME_INVALID, request->scope, request->subject);
+	return false;
 }
 
 /* Name the operation by the parameters under some lists; false where nothing of them is material. */

@@ -166,29 +166,51 @@ claim_look_up(const pg_uuid_t *key, Span subject, TimestampTz expires_at, Answer
 					(Span) {NULL, 0}, (Span) {NULL, 0});
 }
 
+/* Does the token, if the call comes by one, still verify?  A table's lock may have been waited for, or a rival. */
+static bool
+token_holds(Span token)
+{
+	Fingerprint fingerprint;
+
+	if (token.data == NULL || !policy_secrets_changed())
+		return true;
+	policy_begin();
+	return fingerprint_read(token, &fingerprint);
+}
+
 /* The same, waiting while it is in flight. */
 static void
-look_up_waiting(const pg_uuid_t *key, Span subject, TimestampTz expires_at, int64 microseconds, Answer *answer)
+look_up_waiting(const pg_uuid_t *key, Span token, Span subject, TimestampTz expires_at, int64 microseconds,
+				Answer *answer)
 {
 	Wait		wait;
+	bool		again;
 
 	wait_begin(&wait, microseconds);
-	for (;;)
+	do
 	{
 		claim_look_up(key, subject, expires_at, answer);
-		if (answer->outcome != OUTCOME_IN_FLIGHT || !wait_for_change(&wait, answer))
-			break;
-		policy_begin();
-	}
+		again = answer->outcome == OUTCOME_IN_FLIGHT && wait_for_change(&wait, answer);
+		if (wait.joined)
+			policy_begin();
+		if (!token_holds(token))
+		{
+			answer_init(answer, OUTCOME_INVALID, (Span) {NULL, 0}, subject);
+			again = false;
+		}
+	} while (again);
 	wait_end(&wait);
 	answer->joined = wait.joined;
 }
 
 /* The same, with the caller's own scope and subject. */
 static void
-look_up_for(const pg_uuid_t *key, Span scope, Span subject, TimestampTz expires_at, int64 wait, Answer *answer)
+look_up_for(const pg_uuid_t *key, Span token, Span scope, Span subject, TimestampTz expires_at, int64 wait,
+			Answer *answer)
 {
-	look_up_waiting(key, subject, expires_at, wait, answer);
+	look_up_waiting(key, token, subject, expires_at, wait, answer);
+	if (answer->outcome == OUTCOME_INVALID)
+		return;
 	if (answer->scope.data == NULL)
 		answer->scope = scope;
 	answer->subject = subject;
@@ -237,7 +259,7 @@ idem_status(PG_FUNCTION_ARGS)
 		answer_init(&answer, OUTCOME_SUBJECT_MISMATCH, none, subject);
 	}
 	else if (policy_version(fingerprint.scope, fingerprint.scope_length, fingerprint.version, &part))
-		look_up_for(&fingerprint.nonce, (Span) {fingerprint.scope, fingerprint.scope_length}, subject,
+		look_up_for(&fingerprint.nonce, token, (Span) {fingerprint.scope, fingerprint.scope_length}, subject,
 					fingerprint_expiry(&fingerprint), wait, &answer);
 	PG_RETURN_DATUM(finish(&answer));
 }
@@ -261,6 +283,6 @@ idem_status_key(PG_FUNCTION_ARGS)
 	key = args_uuid(fcinfo, 0, "key");
 	subject = binding_subject(fcinfo, 1);
 	wait = args_interval(fcinfo, 2, "wait", true);
-	look_up_for(key, none, subject, DT_NOEND, wait, &answer);
+	look_up_for(key, none, none, subject, DT_NOEND, wait, &answer);
 	PG_RETURN_DATUM(finish(&answer));
 }
