@@ -1,9 +1,10 @@
-# P10: owner tokens and results stay where they belong. Every call that takes or gives one is made, on a server that logs all
-# it can, with tokens that come from a table as a program's come as parameters; then they are looked for.
+# P10: secrets, owner tokens and results stay where they belong. Every call that takes or gives one is made, on a server that
+# logs all it can, with tokens that come from a table as a program's come as parameters; then they are looked for.
 use strict;
 use warnings;
 
 use IPC::Run;
+use MIME::Base64;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use IdemTest;
@@ -19,9 +20,90 @@ my $node = idem_node('secrecy',
 	log_statement => 'all',
 	log_min_messages => 'debug5',
 	log_error_verbosity => 'verbose',
+	debug_print_parse => 'on',
+	debug_print_rewritten => 'on',
 	debug_print_plan => 'on');
 value($node, 'CREATE EXTENSION pg_stat_statements');
 value($node, q{CREATE ROLE watcher LOGIN IN ROLE pg_read_all_stats; SELECT idem_grant('watcher', 'auditor')});
+
+# Secrets: made, brought, shown and revoked, and nowhere to be read but by who asked for one.
+sub forms
+{
+	my ($hex) = @_;
+	my $raw = pack 'H*', $hex;
+	return ($hex, uc $hex, substr(MIME::Base64::encode_base64($raw, ''), 0, 40), join('', map { sprintf '\\%03o', ord } split //, $raw), substr($raw, 0, 16));
+}
+
+sub secrets_in
+{
+	my ($text, @hex) = @_;
+	return scalar grep { index($text, $_) >= 0 } map { forms($_) } @hex;
+}
+
+# T5
+subtest 'no secret in the log' => sub {
+	my $start = log_size($node);
+	my $s = session($node);
+	# a parameter that PostgreSQL itself is told not to show
+	my @hidden = ('plan_cache_mode=force_generic_plan', 'log_parameter_max_length=0');
+	push @hidden, 'auto_explain.log_parameter_max_length=0' if value($node, 'SHOW server_version_num') >= 160000;
+	local $ENV{PGOPTIONS} = join ' ', map { "-c $_" } @hidden;
+	my $import = sub {
+		my ($hex, $signing, $rc, $said) = @_;
+		my $file = PostgreSQL::Test::Utils::tempdir() . '/import.sql';
+		append_to_file($file, "SELECT idem_import_secret(:secret, $signing);\n");
+		my ($out, $err) = ('', '');
+		IPC::Run::run([ $node->installed_command('pgbench'), '-h', $node->host, '-p', $node->port, '-n', '-t', '1', '-M', 'extended',
+				'-D', "secret=\\x$hex", '-f', $file, 'postgres' ], '>', \$out, '2>', \$err);
+		is($? >> 8, $rc, "a bind parameter: $said");
+		return $err;
+	};
+	my @secrets;
+	my $export = sub { push @secrets, $s->query_ok(q{SELECT encode(idem_export_secret(), 'hex')}); return; };
+	$export->();
+	$s->query_ok('SELECT idem_rotate_secret()');
+	$export->();
+	$s->query_ok('BEGIN; SELECT idem_rotate_secret(); ROLLBACK');
+	push @secrets, my $brought = join '', map { sprintf '%02x', int rand 256 } 1 .. 48;
+	$import->($brought, 'false', 0, 'brought');
+	$import->($brought, 'true', 0, 'known, and signs now');
+	$s->query_ok(q{SET bytea_output = 'escape'; SELECT idem_export_secret(id) FROM idem_secrets});
+	$s->query_ok('SELECT idem_rotate_secret()');
+	$export->();
+	$s->query_ok('SELECT idem_revoke_secret(id) FROM idem_secrets WHERE NOT signing');
+	my $errors = $import->($brought, 'true', 2, 'revoked') . $import->(substr($brought, 0, 62), 'true', 2, 'too short');
+	like($errors, qr/is revoked.*32 to 64 random bytes/s, 'both are refused');
+	is($s->query_ok('SELECT count(*) FROM idem_secrets'), '4', 'four secrets');
+	$s->quit;
+
+	my $log = log_since($node, $start);
+	like($log, qr/Query Text: SELECT idem_(rotate|export|revoke|import)_secret/, 'the log has the calls, and their plans');
+	like($log, qr/idem_import_secret\(\$1/, 'with their parameters as such');
+	is(secrets_in($log, @secrets), 0, 'and no secret');
+	is(secrets_in($errors, @secrets), 0, 'nor have the errors');
+	is(secrets_in(value($node, q{SELECT string_agg(query, ' ') FROM pg_stat_statements}), @secrets), 0, 'nor has pg_stat_statements');
+};
+
+# T4
+subtest 'no secret in statistics' => sub {
+	value($node, 'CREATE ROLE reader LOGIN IN ROLE pg_read_all_data');
+	my @secrets = split /\n/, value($node, q{SELECT encode(secret, 'hex') FROM idem_secret});
+	cmp_ok(@secrets, '>=', 4, 'secrets to look for');
+	# whoever owns the table may ask for statistics of several columns together
+	value($node, q{CREATE STATISTICS more ON id, secret, verify_until FROM idem_secret; ALTER STATISTICS more SET STATISTICS 1000});
+	my $reader = session($node, user => 'reader');
+	foreach my $analyze ('ANALYZE idem_secret', 'SET default_statistics_target = 10000; ANALYZE', 'VACUUM (ANALYZE) idem_secret')
+	{
+		value($node, $analyze);
+		my $seen = join "\n", map { $reader->query_ok("SELECT * FROM $_") } 'pg_statistic', 'pg_stats', 'pg_statistic_ext_data', 'pg_stats_ext';
+		is($reader->query_ok(q{SELECT count(*) > 0 FROM pg_statistic WHERE starelid = 'idem_secret'::regclass}), 't', 'there are statistics');
+		is(secrets_in($seen, @secrets), 0, "none after $analyze");
+		is($reader->query_ok(q{SELECT count(*) FROM pg_statistic WHERE starelid = 'idem_secret'::regclass AND staattnum = 2}), 0, 'nor any of the column');
+		is($reader->query_ok('SELECT count(*) FROM idem_secret'), 0, 'and the table shows none');
+	}
+	value($node, 'DROP STATISTICS more');
+	$reader->quit;
+};
 
 my @names = qw(done failed retry released stuck late executed used readonly);
 my $start = log_size($node);
