@@ -25,6 +25,7 @@
 #include "catalog/pg_depend.h"
 #include "catalog/pg_enum.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
@@ -585,6 +586,29 @@ is_related(Relation relation)
 		(has_subclass(oid) && find_inheritance_children(oid, NoLock) != NIL);
 }
 
+/* Would some index evaluate code of whoever made it? */
+static bool
+has_evaluated_index(Relation relation)
+{
+	List	   *indexes = RelationGetIndexList(relation);
+	ListCell   *cell;
+	bool		evaluated = false;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		evaluated |= !heap_attisnull(index->rd_indextuple, Anum_pg_index_indexprs, NULL) ||
+			!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) || index->rd_index->indisexclusion;
+		index_close(index, AccessShareLock);
+	}
+	list_free(indexes);
+	return evaluated;
+}
+
+static const Fault evaluated_index = {"has an index with an expression, a predicate or an exclusion constraint",
+"It would be evaluated with the rights of every caller.", "Drop it. Plain indexes are welcome."};
+
 bool
 catalog_verify(Relation relation, IdemTable table, const Layout *layout, bool raise)
 {
@@ -607,21 +631,20 @@ catalog_verify(Relation relation, IdemTable table, const Layout *layout, bool ra
 		return refuse_table(relation, &triggers, raise);
 	if (has_more_checks(relation, layout))
 		return refuse_table(relation, &checks, raise);
+	if (has_evaluated_index(relation))
+		return refuse_table(relation, &evaluated_index, raise);
 	return true;
 }
 
 bool
 catalog_verify_indexes(ResultRelInfo *result_rel, bool raise)
 {
-	static const Fault evaluated = {"has an index with an expression, a predicate or an exclusion constraint",
-	"It would be evaluated with the rights of every caller.", "Drop it. Plain indexes are welcome."};
-
 	for (int i = 0; i < result_rel->ri_NumIndices; i++)
 	{
 		const IndexInfo *index = result_rel->ri_IndexRelationInfo[i];
 
 		if (index->ii_Expressions != NIL || index->ii_Predicate != NIL || index->ii_ExclusionOps != NULL)
-			return refuse_table(result_rel->ri_RelationDesc, &evaluated, raise);
+			return refuse_table(result_rel->ri_RelationDesc, &evaluated_index, raise);
 	}
 	return true;
 }
