@@ -3,18 +3,15 @@
 -- complain if the script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION idem" to load this file. \quit
 
--- Every name is qualified, every operator is pg_catalog's: nothing here depends on the search path.
+-- Names without a schema are pg_catalog's.  All of this text is parsed before its first statement runs, so that no
+-- SET in it decides how literals are read: there is no backslash in them.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
-DO $$
-BEGIN
-	IF pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.<>) 'UTF8' THEN
-		RAISE EXCEPTION 'idem needs a database with encoding UTF8'
-			USING ERRCODE = 'feature_not_supported',
-				  HINT = 'Keys and fingerprints are computed over UTF-8 bytes. Create the database with ENCODING ''UTF8''.';
-	END IF;
-END
-$$;
+CREATE FUNCTION @extschema@._idem_require_utf8() RETURNS void
+	LANGUAGE C STABLE PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_require_utf8';
+COMMENT ON FUNCTION @extschema@._idem_require_utf8() IS 'internal: refuse a database of another encoding';
+SELECT @extschema@._idem_require_utf8();
 
 
 -- ---------------------------------------------------------------------------------------------------------
@@ -276,8 +273,8 @@ CREATE TABLE @extschema@.idem_binding (
 	CONSTRAINT idem_binding_pkey PRIMARY KEY (role),
 	CONSTRAINT idem_binding_role CHECK (role <> 0::oid),
 	-- a setting of the user's own: PostgreSQL's have no dot, and those of idem are no subject
-	CONSTRAINT idem_binding_setting CHECK (subject_setting ~ '^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)+$'
-		AND subject_setting !~* '^idem\.' AND octet_length(subject_setting) <= 255)
+	CONSTRAINT idem_binding_setting CHECK (subject_setting ~ '^[A-Za-z_][A-Za-z0-9_$]*([.][A-Za-z_][A-Za-z0-9_$]*)+$'
+		AND subject_setting !~* '^idem[.]' AND octet_length(subject_setting) <= 255)
 ) USING heap;
 COMMENT ON TABLE @extschema@.idem_binding IS
 	'roles that may act for one subject only, the one that a setting holds; written by idem_grant and idem_revoke';
@@ -683,17 +680,9 @@ CREATE FUNCTION @extschema@.idem_uncommitted(
 COMMENT ON FUNCTION @extschema@.idem_uncommitted() IS
 	'the claims of transactions that are still open, seen without waiting for them';
 
-CREATE FUNCTION @extschema@.idem_downstream_name(downstream "char") RETURNS text
-	LANGUAGE sql IMMUTABLE PARALLEL SAFE
-	AS $$
-SELECT CASE downstream WHEN 'o' THEN 'opaque' WHEN 'q' THEN 'queryable' WHEN 'i' THEN 'idempotent' WHEN 'l' THEN 'local' END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_downstream_name("char") IS
-	'the name of a downstream kind, by the letter that the tables store';
-
 CREATE VIEW @extschema@.idem_in_flight AS
 SELECT c.key, c.scope, c.subject,
-		@extschema@.idem_downstream_name(c.downstream) AS downstream,
+		CASE c.downstream WHEN 'o' THEN 'opaque' WHEN 'q' THEN 'queryable' WHEN 'i' THEN 'idempotent' WHEN 'l' THEN 'local' END AS downstream,
 		c.attempt, c.holder, c.trace_id, c.acquired_at, c.lease_until,
 		clock_timestamp() - c.acquired_at AS age,
 		c.lease_until - clock_timestamp() AS lease_left,
@@ -725,11 +714,13 @@ COMMENT ON COLUMN @extschema@.idem_in_flight.gid IS 'the name of that transactio
 
 CREATE VIEW @extschema@.idem_stuck AS
 SELECT r.key, r.scope, r.subject,
-		@extschema@.idem_downstream_name(r.downstream) AS downstream,
+		CASE r.downstream WHEN 'o' THEN 'opaque' WHEN 'q' THEN 'queryable' WHEN 'i' THEN 'idempotent' WHEN 'l' THEN 'local' END AS downstream,
 		r.attempt, r.holder, r.trace_id, r.acquired_at, r.lease_until,
 		clock_timestamp() - r.lease_until AS overdue,
 		-- pasted as it is, it is refused: which of the three is true only downstream knows
-		'SELECT @extschema@.idem_reconcile(' || quote_literal(r.key)
+		'SELECT ' || (SELECT quote_ident(n.nspname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+				WHERE c.oid = '@extschema@.idem_record'::regclass)
+			|| '.idem_reconcile(' || quote_literal(r.key::text)
 			|| ', verdict => ''DONE|FAILED|RETRY'', note => ''what you found'', result => NULL);' AS reconcile
 	FROM @extschema@.idem_record AS r
 	WHERE r.retained_until = 'infinity'
@@ -752,7 +743,7 @@ COMMENT ON COLUMN @extschema@.idem_stuck.reconcile IS 'the call that settles it:
 CREATE VIEW @extschema@.idem_audit AS
 SELECT r.key, r.scope, r.subject,
 		CASE r.state WHEN 'I' THEN 'IN_FLIGHT' WHEN 'D' THEN 'DONE' WHEN 'F' THEN 'FAILED' WHEN 'R' THEN 'RELEASED' END AS state,
-		@extschema@.idem_downstream_name(r.downstream) AS downstream,
+		CASE r.downstream WHEN 'o' THEN 'opaque' WHEN 'q' THEN 'queryable' WHEN 'i' THEN 'idempotent' WHEN 'l' THEN 'local' END AS downstream,
 		r.attempt, r.holder, r.trace_id, r.result_ref, r.acquired_at, r.lease_until, r.expires_at, r.finished_at, r.retained_until,
 		r.policy_version, encode(r.param_hash, 'hex') AS param_hash,
 		r.reconciled_at, r.reconciled_by, r.reconcile_note
@@ -1043,10 +1034,10 @@ WITH sums AS (
 			sum(c.calls) FILTER (WHERE c.event IN ('acquire.joined', 'execute.joined')) AS joined,
 			sum(c.calls) FILTER (WHERE c.event IN ('acquire.in_flight', 'execute.in_flight')) AS in_flight,
 			sum(c.calls) FILTER (WHERE c.event IN ('acquire.reconcile', 'execute.reconcile')) AS unknown,
-			sum(c.calls) FILTER (WHERE c.event ~ '^(acquire|execute)\.(.*_mismatch|expired|invalid|repeat)$') AS rejected,
+			sum(c.calls) FILTER (WHERE c.event ~ '^(acquire|execute)[.](.*_mismatch|expired|invalid|repeat)$') AS rejected,
 			sum(c.calls) FILTER (WHERE c.event LIKE 'status.%' AND c.event <> 'status.error') AS looked_up,
-			sum(c.calls) FILTER (WHERE c.event ~ '^(commit|fail|release|renew|reconcile)\.(ok|already)$') AS acknowledged,
-			sum(c.calls) FILTER (WHERE c.event ~ '^(commit|fail|release|renew|reconcile)\.(not_owner|none)$') AS refused,
+			sum(c.calls) FILTER (WHERE c.event ~ '^(commit|fail|release|renew|reconcile)[.](ok|already)$') AS acknowledged,
+			sum(c.calls) FILTER (WHERE c.event ~ '^(commit|fail|release|renew|reconcile)[.](not_owner|none)$') AS refused,
 			sum(c.calls) FILTER (WHERE c.event LIKE '%.error') AS errors,
 			sum(c.calls) FILTER (WHERE c.event = 'rolled_back') AS rolled_back,
 			sum(c.calls) FILTER (WHERE c.event = 'takeover') AS takeovers,
@@ -1155,211 +1146,306 @@ COMMENT ON COLUMN @extschema@.idem_alerts.detail IS 'what else is known of the l
 
 -- Health.  Each check looks at little: the whole is meant to be asked every few seconds.
 
--- Parts of idem_health(), which has their owner's rights; each gives no row where all is well.
-CREATE FUNCTION @extschema@.idem_health_tables(
-	OUT name             text,
-	OUT status           text,
-	OUT detail           text,
-	OUT advice           text
-) RETURNS SETOF record
-	LANGUAGE sql STABLE PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-WITH tables AS (
-	SELECT c.oid, c.relname::text AS relname, coalesce(c.reloptions::text, '') AS options,
-			pg_stat_get_dead_tuples(c.oid) AS dead, pg_stat_get_live_tuples(c.oid) AS live
-		FROM pg_class AS c
-		WHERE c.oid IN ('@extschema@.idem_record'::regclass, '@extschema@.idem_fast'::regclass)
-)
-SELECT 'autovacuum', 'bad', format('autovacuum does not care for %s', t.relname),
-		'Set autovacuum and track_counts to on, and ALTER TABLE ... RESET (autovacuum_enabled).'
-	FROM tables AS t
-	WHERE current_setting('autovacuum') <> 'on' OR current_setting('track_counts') <> 'on'
-	OR t.options LIKE '%autovacuum_enabled=false%' OR t.options LIKE '%autovacuum_enabled=off%'
-UNION ALL
-SELECT 'autovacuum', 'warn', format('%s has lost the autovacuum settings it came with', t.relname),
-		'Set them again: docs/operations.md lists them.'
-	FROM tables AS t
-	WHERE t.options NOT LIKE '%autovacuum_vacuum_scale_factor=%'
-UNION ALL
-SELECT 'autovacuum', 'warn', format('%s has %s dead rows beside %s live ones', t.relname, t.dead, t.live),
-		'Look for what holds the horizon back (old transactions, prepared ones, slots); else give autovacuum more workers or less delay.'
-	FROM tables AS t
-	WHERE t.dead > greatest(100000, t.live)
-UNION ALL
-SELECT 'triggers', 'bad', format('%s has triggers or foreign keys of somebody''s', t.relname),
-		'Drop them: idem refuses to work with them. Put triggers on your own tables.'
-	FROM tables AS t
-	WHERE EXISTS (SELECT FROM pg_trigger AS g WHERE g.tgrelid = t.oid)
-$$;
-COMMENT ON FUNCTION @extschema@.idem_health_tables() IS 'internal: what is wrong with the two tables';
+CREATE FUNCTION @extschema@._idem_settings(
+	OUT is_served        bool,
+	OUT fast_path        bool,
+	OUT max_clock_skew   interval
+) RETURNS record
+	LANGUAGE C STABLE PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_settings';
+COMMENT ON FUNCTION @extschema@._idem_settings() IS
+	'internal: settings of idem, and whether idem.databases names this database';
 
-CREATE FUNCTION @extschema@.idem_health_policies(
-	OUT name             text,
-	OUT status           text,
-	OUT detail           text,
-	OUT advice           text
-) RETURNS SETOF record
-	LANGUAGE sql STABLE PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-WITH recent AS (
-	SELECT r.scope, r.finished_at - r.acquired_at AS took
-		FROM @extschema@.idem_record AS r
-		WHERE r.retained_until < 'infinity' AND r.state IN ('D', 'F') AND r.reconciled_at IS NULL AND r.operation IS NULL
-		ORDER BY r.retained_until DESC
-		LIMIT 10000
-), longest AS (
-	SELECT c.scope, max(c.took) AS took FROM recent AS c GROUP BY c.scope
-), leases AS (
-	SELECT l.scope, l.took,
-			coalesce(p.in_flight_ttl, (SELECT d.in_flight_ttl FROM @extschema@.idem_policy AS d WHERE d.scope = '*'),
-				interval '5 minutes') AS lease
-		FROM longest AS l LEFT JOIN @extschema@.idem_policy AS p ON p.scope = l.scope
-)
-SELECT 'policies', 'warn',
-		format('scope "%s": work took up to %s s, and in_flight_ttl is %s s', s.scope,
-			ceil(extract(epoch FROM s.took)), extract(epoch FROM s.lease)::int8),
-		'Make in_flight_ttl and downstream_max longer than the work really takes, or let holders call idem_renew().'
-	FROM leases AS s
-	WHERE s.took > s.lease
-	ORDER BY s.scope
-	LIMIT 10
-$$;
-COMMENT ON FUNCTION @extschema@.idem_health_policies() IS 'internal: policies whose leases are shorter than what was seen';
-
-CREATE FUNCTION @extschema@.idem_health_server(
-	OUT name             text,
-	OUT status           text,
-	OUT detail           text,
-	OUT advice           text
-) RETURNS SETOF record
-	LANGUAGE sql VOLATILE PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-SELECT 'preload', 'warn', 'the library is not preloaded: nothing is counted, and no worker runs',
-		'Set shared_preload_libraries = ''idem'' and restart the server.'
-	WHERE NOT @extschema@.idem_preloaded()
-UNION ALL
-SELECT 'worker', 'warn', 'no maintenance worker cares for this database',
-		'Name the database in idem.databases and restart, or call idem_maintain() every minute by a scheduler.'
-	WHERE NOT pg_is_in_recovery() AND NOT (
-		EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.backend_type = 'idem launcher')
-		AND current_database()::text = ANY (SELECT CASE WHEN btrim(n) LIKE '"%"' THEN btrim(n, ' "') ELSE lower(btrim(n)) END
-			FROM unnest(string_to_array(current_setting('idem.databases', true), ',')) AS n))
-UNION ALL
-SELECT 'durability', 'bad', format('%s is off', s.name), 'Turn it on: a crash of the machine could lose grants and results.'
-	FROM pg_settings AS s
-	WHERE s.name IN ('fsync', 'full_page_writes') AND s.setting = 'off'
-UNION ALL
-SELECT 'replication', 'warn', 'standbys are attached, and none of them is synchronous',
-		'Set synchronous_standby_names: the promises outlive a failover only with synchronous replication.'
-	WHERE EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.application_name <> 'pg_basebackup')
-	AND NOT EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.sync_state IN ('sync', 'quorum'))
-UNION ALL
-SELECT 'fast_path', 'warn', 'idem.fast_path is off', 'Turn it on unless there is a reason: each claim costs two writes without it.'
-	WHERE current_setting('idem.fast_path', true) = 'off'
-UNION ALL
-SELECT 'horizon', 'warn', format('a transaction has been open for %s s', ceil(extract(epoch FROM clock_timestamp() - o.since))),
-		'End it: dead rows pile up until then. pg_stat_activity and pg_prepared_xacts show which it is.'
-	FROM (SELECT least((SELECT min(a.xact_start) FROM pg_stat_activity AS a WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database()),
-			(SELECT min(p.prepared) FROM pg_prepared_xacts AS p WHERE p.database = current_database())) AS since) AS o
-	WHERE o.since < clock_timestamp() - interval '1 hour'
-UNION ALL
-SELECT 'horizon', 'warn', format('replication slot "%s" is not in use and holds dead rows', l.slot_name), 'Drop it, or let its standby come back.'
-	FROM pg_replication_slots AS l
-	WHERE NOT l.active AND coalesce(l.xmin, l.catalog_xmin) IS NOT NULL
-$$;
-COMMENT ON FUNCTION @extschema@.idem_health_server() IS 'internal: what is wrong with the server''s settings';
-
-CREATE FUNCTION @extschema@.idem_health_claims(
-	OUT name             text,
-	OUT status           text,
-	OUT detail           text,
-	OUT advice           text
-) RETURNS SETOF record
-	LANGUAGE sql VOLATILE PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-SELECT 'stuck', 'bad', format('outcomes that nobody knows: %s, the oldest overdue by %s s', count(*), ceil(extract(epoch FROM max(s.overdue)))),
-		'SELECT * FROM idem_stuck: look downstream, then paste its reconcile call.'
-	FROM @extschema@.idem_stuck AS s
-	HAVING count(*) > 0
-UNION ALL
-SELECT 'purge', CASE WHEN o.since < clock_timestamp() - interval '1 day' THEN 'bad' ELSE 'warn' END,
-		format('the oldest lapsed record has waited %s s to be deleted', ceil(extract(epoch FROM clock_timestamp() - o.since))),
-		'See that idem_maintain() runs every minute, and look for its errors in the server''s log.'
-	FROM (SELECT min(r.retained_until) AS since FROM @extschema@.idem_record AS r WHERE r.operation IS NULL) AS o
-	WHERE o.since < clock_timestamp() - interval '1 hour'
-UNION ALL
-SELECT 'clock', 'bad', format('something on record is %s s in the future', ceil(extract(epoch FROM o.latest - clock_timestamp()))),
-		'Keep the servers'' clocks together (NTP): leases and expiries are judged by this one.'
-	FROM (SELECT greatest(
-			(SELECT max(r.acquired_at) FROM @extschema@.idem_record AS r WHERE r.retained_until = 'infinity'),
-			(SELECT max(a.last_at) FROM @extschema@.idem_alert AS a),
-			(SELECT max(s.created_at) FROM @extschema@.idem_secret AS s)) AS latest) AS o
-	WHERE o.latest > clock_timestamp() + current_setting('idem.max_clock_skew')::interval
-UNION ALL
-SELECT 'secrets', 'bad', 'no secret signs', 'Call idem_rotate_secret(), or bring the former one with idem_import_secret().'
-	WHERE NOT EXISTS (SELECT FROM @extschema@.idem_secret AS s WHERE s.signing)
-UNION ALL
-SELECT 'secrets', 'warn', format('the secret that signs is %s days old', floor(extract(epoch FROM clock_timestamp() - s.created_at) / 86400)),
-		'Call idem_rotate_secret(): fingerprints already signed stay good.'
-	FROM @extschema@.idem_secret AS s
-	WHERE s.signing AND s.created_at < clock_timestamp() - interval '1 year'
-$$;
-COMMENT ON FUNCTION @extschema@.idem_health_claims() IS 'internal: what is wrong with claims, clocks and secrets';
-
+-- Its tables, views and types are those that were made here, whatever has become of them: bound, and not looked for by
+-- name.  Where they were altered, and calls are refused, it still answers.
 CREATE FUNCTION @extschema@.idem_health(
 	OUT name             text,
 	OUT status           text,
 	OUT detail           text,
 	OUT advice           text
 ) RETURNS SETOF record
-	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-DECLARE
-	checks CONSTANT text[] := ARRAY['preload', 'worker', 'purge', 'stuck', 'policies', 'traffic', 'secrets', 'clock',
-		'autovacuum', 'horizon', 'triggers', 'fast_path', 'durability', 'replication'];
-	found_bad record;
-	faults text[] := '{}';
-BEGIN
-	-- the settings are known once the library is loaded, by any of its functions: this may be a session's first call
-	IF @extschema@.idem_preloaded() THEN
-		FOR found_bad IN
-			SELECT 'traffic' AS name, format('scope "%s": %s', s.scope, split_part(s.finding, ':', 1)) AS detail,
-					btrim(coalesce(nullif(split_part(s.finding, ':', 2), ''), 'See the view idem_stat.')) AS advice
-				FROM @extschema@.idem_stat AS s
-				WHERE s.finding <> 'nothing remarkable'
-				ORDER BY s.calls DESC
-				LIMIT 10
-		LOOP
-			name := found_bad.name; status := 'warn'; detail := found_bad.detail; advice := found_bad.advice;
-			faults := faults || name;
-			RETURN NEXT;
-		END LOOP;
-	END IF;
-	FOR name, status, detail, advice IN
-		SELECT * FROM @extschema@.idem_health_server()
-		UNION ALL SELECT * FROM @extschema@.idem_health_claims()
-		UNION ALL SELECT * FROM @extschema@.idem_health_tables()
-		UNION ALL SELECT * FROM @extschema@.idem_health_policies()
-	LOOP
-		faults := faults || name;
-		RETURN NEXT;
-	END LOOP;
-	FOREACH name IN ARRAY checks LOOP
-		IF name <> ALL (faults) THEN
-			status := 'ok'; detail := NULL; advice := NULL;
-			IF name = 'traffic' AND NOT @extschema@.idem_preloaded() THEN
-				detail := 'not counted: the library is not preloaded';
-			END IF;
-			RETURN NEXT;
-		END IF;
-	END LOOP;
-END
-$$;
+	LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+BEGIN ATOMIC
+WITH checks (name) AS (
+	VALUES ('preload'), ('worker'), ('purge'), ('stuck'), ('policies'), ('traffic'), ('secrets'), ('clock'), ('autovacuum'),
+		('horizon'), ('triggers'), ('tables'), ('members'), ('row_security'), ('fast_path'), ('durability'), ('replication')
+),
+
+-- what the script made: each table's types of columns (with ? where null may be), check constraints and triggers
+made (relation, name, columns, checks, triggers) AS (
+	VALUES ('@extschema@.idem_alert'::regclass, 'idem_alert',
+			'uuid text int8 timestamptz timestamptz text text? text? jsonb?', 0, '{}'::text[]),
+		('@extschema@.idem_binding'::regclass, 'idem_binding',
+			'regrole text', 2, '{idem_a_stale,idem_c_stale,idem_c_stale_truncate}'),
+		('@extschema@.idem_fast'::regclass, 'idem_fast',
+			'uuid timestamptz timestamptz int4 int4 char char bytea bytea text text timestamptz? uuid? text? text?', 0, '{}'),
+		('@extschema@.idem_guidance'::regclass, 'idem_guidance',
+			'text text text text? text?', 6, '{}'),
+		('@extschema@.idem_policy'::regclass, 'idem_policy',
+			'text _text? _text? text text interval interval interval interval interval interval interval interval? text? text? interval bool',
+			18, '{idem_a_stale,idem_b_history,idem_b_history_truncate,idem_c_stale,idem_c_stale_truncate}'),
+		('@extschema@.idem_policy_version'::regclass, 'idem_policy_version',
+			'text int4 _text? _text? timestamptz timestamptz? interval',
+			1, '{idem_a_stale,idem_b_merge,idem_c_stale,idem_c_stale_truncate}'),
+		('@extschema@.idem_record'::regclass, 'idem_record',
+			'uuid timestamptz timestamptz int4 int4 char char bytea bytea text text timestamptz? uuid? text? text? timestamptz timestamptz? jsonb? text? timestamptz? text? text?',
+			7, '{}'),
+		('@extschema@.idem_secret'::regclass, 'idem_secret',
+			'text bytea bool? timestamptz timestamptz timestamptz?', 4, '{idem_a_stale,idem_c_stale,idem_c_stale_truncate}')
+),
+named (catalog, object, name) AS (
+	SELECT 'pg_class'::regclass, m.relation::oid, m.name FROM made AS m
+	UNION ALL VALUES ('pg_class'::regclass, '@extschema@.idem_alerts'::regclass::oid, 'idem_alerts'),
+		('pg_class'::regclass, '@extschema@.idem_audit'::regclass::oid, 'idem_audit'),
+		('pg_class'::regclass, '@extschema@.idem_in_flight'::regclass::oid, 'idem_in_flight'),
+		('pg_class'::regclass, '@extschema@.idem_secrets'::regclass::oid, 'idem_secrets'),
+		('pg_class'::regclass, '@extschema@.idem_stat'::regclass::oid, 'idem_stat'),
+		('pg_class'::regclass, '@extschema@.idem_stuck'::regclass::oid, 'idem_stuck'),
+		('pg_type'::regclass, '@extschema@.idem_ack'::regtype::oid, 'idem_ack'),
+		('pg_type'::regclass, '@extschema@.idem_claim'::regtype::oid, 'idem_claim'),
+		('pg_type'::regclass, '@extschema@.idem_outcome'::regtype::oid, 'idem_outcome')
+),
+
+-- what there is; who owns the functions in C owns all that the script made
+extension (oid, schema, owner) AS (
+	SELECT e.oid, e.extnamespace, p.proowner
+		FROM pg_extension AS e, pg_proc AS p
+		WHERE e.extname = 'idem' AND p.oid = '@extschema@._idem_stale()'::regprocedure
+),
+member (catalog, object, name, schema, owner) AS (
+	SELECT d.classid, d.objid, coalesce(c.relname, p.proname, t.typname),
+			coalesce(c.relnamespace, p.pronamespace, t.typnamespace), coalesce(c.relowner, p.proowner, t.typowner)
+		FROM extension AS x
+		JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = x.oid AND d.deptype = 'e'
+		LEFT JOIN pg_class AS c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
+		LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+		LEFT JOIN pg_type AS t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
+),
+-- what has a name of idem's in its schema, and is not its own
+stranger (catalog, object) AS (
+	SELECT 'pg_proc'::regclass::oid, p.oid
+		FROM extension AS x JOIN pg_proc AS p ON p.pronamespace = x.schema
+		WHERE starts_with(p.proname::text, 'idem_') OR starts_with(p.proname::text, '_idem_')
+	UNION ALL
+	SELECT 'pg_class'::regclass::oid, c.oid
+		FROM extension AS x JOIN pg_class AS c ON c.relnamespace = x.schema JOIN named AS n ON n.name = c.relname
+		WHERE c.relkind <> 'c'
+	UNION ALL
+	SELECT n.catalog::oid, t.oid
+		FROM extension AS x JOIN pg_type AS t ON t.typnamespace = x.schema
+		JOIN named AS n ON n.name = t.typname AND n.catalog = 'pg_type'::regclass
+	EXCEPT ALL
+	SELECT m.catalog, m.object FROM member AS m
+),
+tables (oid, name, qualified, expected, columns, checks, triggers, kind, persistence, is_related, row_security,
+		options, dead, live) AS (
+	SELECT m.relation::oid, m.name, format('%I.%I', n.nspname, c.relname), m.columns,
+			(SELECT string_agg(CASE WHEN a.attgenerated = '' THEN coalesce(t.typname::text, '-') ELSE '!' END
+					|| CASE WHEN a.attnotnull THEN '' ELSE '?' END, ' ' ORDER BY a.attnum)
+				FROM pg_attribute AS a
+				LEFT JOIN pg_type AS t ON t.oid = a.atttypid AND t.typnamespace = 'pg_catalog'::regnamespace
+				WHERE a.attrelid = m.relation AND a.attnum > 0),
+			m.checks, m.triggers, c.relkind, c.relpersistence,
+			EXISTS (SELECT FROM pg_inherits AS i WHERE m.relation IN (i.inhrelid, i.inhparent)),
+			c.relrowsecurity OR c.relforcerowsecurity, coalesce(c.reloptions::text, ''),
+			pg_stat_get_dead_tuples(c.oid), pg_stat_get_live_tuples(c.oid)
+		FROM made AS m JOIN pg_class AS c ON c.oid = m.relation JOIN pg_namespace AS n ON n.oid = c.relnamespace
+),
+
+-- the latest work of each scope
+recent AS (
+	SELECT r.scope, r.finished_at - r.acquired_at AS took
+		FROM @extschema@.idem_record AS r
+		WHERE r.retained_until < 'infinity' AND r.state IN ('D', 'F') AND r.reconciled_at IS NULL AND r.operation IS NULL
+		ORDER BY r.retained_until DESC
+		LIMIT 10000
+),
+longest AS (
+	SELECT c.scope, max(c.took) AS took FROM recent AS c GROUP BY c.scope
+),
+leases AS (
+	SELECT l.scope, l.took,
+			coalesce(p.in_flight_ttl, (SELECT d.in_flight_ttl FROM @extschema@.idem_policy AS d WHERE d.scope = '*'),
+				interval '5 minutes') AS lease
+		FROM longest AS l LEFT JOIN @extschema@.idem_policy AS p ON p.scope = l.scope
+),
+-- the view raises an error where nothing is counted
+remarkable (scope, finding) AS (
+	SELECT f ->> 0, f ->> 1
+		FROM jsonb_array_elements(CASE WHEN @extschema@.idem_preloaded() THEN (
+			SELECT jsonb_agg(jsonb_build_array(s.scope, s.finding))
+				FROM (SELECT t.scope, t.finding FROM @extschema@.idem_stat AS t WHERE t.finding <> 'nothing remarkable'
+					ORDER BY t.calls DESC LIMIT 10) AS s) END) AS f
+),
+
+faults (name, status, detail, advice) AS (
+	SELECT 'traffic', 'warn', format('scope "%s": %s', s.scope, split_part(s.finding, ':', 1)),
+			btrim(coalesce(nullif(split_part(s.finding, ':', 2), ''), 'See the view idem_stat.'))
+		FROM remarkable AS s
+
+	-- the server
+	UNION ALL
+	SELECT 'preload', 'warn', 'the library is not preloaded: nothing is counted, and no worker runs',
+			'Set shared_preload_libraries = ''idem'' and restart the server.'
+		WHERE NOT @extschema@.idem_preloaded()
+	UNION ALL
+	SELECT 'worker', 'warn', 'no maintenance worker cares for this database',
+			'Name the database in idem.databases and restart, or call idem_maintain() every minute by a scheduler.'
+		FROM @extschema@._idem_settings() AS o
+		WHERE NOT pg_is_in_recovery()
+		AND NOT (o.is_served AND EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.backend_type = 'idem launcher'))
+	UNION ALL
+	SELECT 'durability', 'bad', format('%s is off', s.name), 'Turn it on: a crash of the machine could lose grants and results.'
+		FROM pg_settings AS s
+		WHERE s.name IN ('fsync', 'full_page_writes') AND s.setting = 'off'
+	UNION ALL
+	SELECT 'replication', 'warn', 'standbys are attached, and none of them is synchronous',
+			'Set synchronous_standby_names: the promises outlive a failover only with synchronous replication.'
+		WHERE EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.application_name <> 'pg_basebackup')
+		AND NOT EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.sync_state IN ('sync', 'quorum'))
+	UNION ALL
+	SELECT 'fast_path', 'warn', 'idem.fast_path is off', 'Turn it on unless there is a reason: each claim costs two writes without it.'
+		FROM @extschema@._idem_settings() AS o
+		WHERE NOT o.fast_path
+	UNION ALL
+	SELECT 'horizon', 'warn', format('a transaction has been open for %s s', ceil(extract(epoch FROM clock_timestamp() - o.since))),
+			'End it: dead rows pile up until then. pg_stat_activity and pg_prepared_xacts show which it is.'
+		FROM (SELECT least((SELECT min(a.xact_start) FROM pg_stat_activity AS a WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database()),
+				(SELECT min(p.prepared) FROM pg_prepared_xacts AS p WHERE p.database = current_database())) AS since) AS o
+		WHERE o.since < clock_timestamp() - interval '1 hour'
+	UNION ALL
+	SELECT 'horizon', 'warn', format('replication slot "%s" is not in use and holds dead rows', l.slot_name), 'Drop it, or let its standby come back.'
+		FROM pg_replication_slots AS l
+		WHERE NOT l.active AND coalesce(l.xmin, l.catalog_xmin) IS NOT NULL
+
+	-- claims, clocks and secrets
+	UNION ALL
+	SELECT 'stuck', 'bad', format('outcomes that nobody knows: %s, the oldest overdue by %s s', count(*), ceil(extract(epoch FROM max(s.overdue)))),
+			'SELECT * FROM idem_stuck: look downstream, then paste its reconcile call.'
+		FROM @extschema@.idem_stuck AS s
+		HAVING count(*) > 0
+	UNION ALL
+	SELECT 'purge', CASE WHEN o.since < clock_timestamp() - interval '1 day' THEN 'bad' ELSE 'warn' END,
+			format('the oldest lapsed record has waited %s s to be deleted', ceil(extract(epoch FROM clock_timestamp() - o.since))),
+			'See that idem_maintain() runs every minute, and look for its errors in the server''s log.'
+		FROM (SELECT min(r.retained_until) AS since FROM @extschema@.idem_record AS r WHERE r.operation IS NULL) AS o
+		WHERE o.since < clock_timestamp() - interval '1 hour'
+	UNION ALL
+	SELECT 'clock', 'bad', format('something on record is %s s in the future', ceil(extract(epoch FROM o.latest - clock_timestamp()))),
+			'Keep the servers'' clocks together (NTP): leases and expiries are judged by this one.'
+		FROM (SELECT greatest(
+				(SELECT max(r.acquired_at) FROM @extschema@.idem_record AS r WHERE r.retained_until = 'infinity'),
+				(SELECT max(a.last_at) FROM @extschema@.idem_alert AS a),
+				(SELECT max(s.created_at) FROM @extschema@.idem_secret AS s)) AS latest) AS o
+		WHERE o.latest > clock_timestamp() + (SELECT s.max_clock_skew FROM @extschema@._idem_settings() AS s)
+	UNION ALL
+	SELECT 'secrets', 'bad', 'no secret signs', 'Call idem_rotate_secret(), or bring the former one with idem_import_secret().'
+		WHERE NOT EXISTS (SELECT FROM @extschema@.idem_secret AS s WHERE s.signing)
+	UNION ALL
+	SELECT 'secrets', 'warn', format('the secret that signs is %s days old', floor(extract(epoch FROM clock_timestamp() - s.created_at) / 86400)),
+			'Call idem_rotate_secret(): fingerprints already signed stay good.'
+		FROM @extschema@.idem_secret AS s
+		WHERE s.signing AND s.created_at < clock_timestamp() - interval '1 year'
+
+	-- the two tables of claims
+	UNION ALL
+	SELECT 'autovacuum', 'bad', format('autovacuum does not care for %s', t.name),
+			'Set autovacuum and track_counts to on, and ALTER TABLE ... RESET (autovacuum_enabled).'
+		FROM tables AS t
+		WHERE t.name IN ('idem_record', 'idem_fast')
+		AND (current_setting('autovacuum') <> 'on' OR current_setting('track_counts') <> 'on'
+			OR t.options LIKE '%autovacuum_enabled=false%' OR t.options LIKE '%autovacuum_enabled=off%')
+	UNION ALL
+	SELECT 'autovacuum', 'warn', format('%s has lost the autovacuum settings it came with', t.name),
+			'Set them again: docs/operations.md lists them.'
+		FROM tables AS t
+		WHERE t.name IN ('idem_record', 'idem_fast') AND t.options NOT LIKE '%autovacuum_vacuum_scale_factor=%'
+	UNION ALL
+	SELECT 'autovacuum', 'warn', format('%s has %s dead rows beside %s live ones', t.name, t.dead, t.live),
+			'Look for what holds the horizon back (old transactions, prepared ones, slots); else give autovacuum more workers or less delay.'
+		FROM tables AS t
+		WHERE t.name IN ('idem_record', 'idem_fast') AND t.dead > greatest(100000, t.live)
+
+	-- whether everything is what the script made
+	UNION ALL
+	SELECT 'triggers', 'bad', format('%s has triggers or foreign keys of somebody''s', t.name),
+			'Drop them: idem refuses to work with them. Put triggers on your own tables.'
+		FROM tables AS t
+		WHERE EXISTS (SELECT FROM pg_trigger AS g WHERE g.tgrelid = t.oid
+			AND (g.tgname::text <> ALL (t.triggers) OR g.tgisinternal OR g.tgqual IS NOT NULL OR NOT EXISTS (
+				SELECT FROM member AS m WHERE m.catalog = 'pg_proc'::regclass AND m.object = g.tgfoid)))
+	UNION ALL
+	SELECT 'triggers', 'bad', format('%s has lost triggers: %s', t.name, string_agg(e, ', ' ORDER BY e)),
+			'Create them again as the extension''s script does, and ENABLE ALWAYS: sessions go by what they read before a change.'
+		FROM tables AS t, unnest(t.triggers) AS e
+		WHERE NOT EXISTS (SELECT FROM pg_trigger AS g WHERE g.tgrelid = t.oid AND g.tgname = e)
+		GROUP BY t.name
+	UNION ALL
+	SELECT 'triggers', 'bad', format('%s has triggers that do not always fire: %s', t.name, string_agg(e, ', ' ORDER BY e)),
+			format('ALTER TABLE %s %s;', t.qualified, string_agg(format('ENABLE ALWAYS TRIGGER %I', e), ', ' ORDER BY e))
+		FROM tables AS t, unnest(t.triggers) AS e
+		JOIN pg_trigger AS g ON g.tgname = e
+		WHERE g.tgrelid = t.oid AND g.tgenabled <> 'A'
+		GROUP BY t.name, t.qualified
+	UNION ALL
+	SELECT 'tables', 'bad', format('%s has other columns than it came with', t.name),
+			'Restore them. A column that was added leaves a trace when it is dropped, which goes only with a dump and a restore.'
+		FROM tables AS t
+		WHERE t.columns IS DISTINCT FROM t.expected
+	UNION ALL
+	SELECT 'tables', 'bad', format('%s takes part in inheritance, or is no plain table', t.name),
+			'Put it back as it was: NO INHERIT, DETACH PARTITION, SET LOGGED.'
+		FROM tables AS t
+		WHERE t.kind <> 'r' OR t.is_related OR (t.persistence <> 'p' AND t.name <> 'idem_fast')
+	UNION ALL
+	SELECT 'tables', 'bad', format('%s has rules, or other check constraints than it came with', t.name),
+			'Drop what was added, and restore what was dropped.'
+		FROM tables AS t
+		WHERE EXISTS (SELECT FROM pg_rewrite AS r WHERE r.ev_class = t.oid)
+		OR t.checks <> (SELECT count(*) FROM pg_constraint AS c WHERE c.conrelid = t.oid AND c.contype = 'c')
+	UNION ALL
+	SELECT 'tables', 'bad', format('index %I on %s has an expression, a predicate or an exclusion constraint', c.relname, t.name),
+			'Drop it: it would be evaluated with the rights of every caller. Plain indexes are welcome.'
+		FROM tables AS t JOIN pg_index AS i ON i.indrelid = t.oid JOIN pg_class AS c ON c.oid = i.indexrelid
+		WHERE i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR i.indisexclusion
+	UNION ALL
+	SELECT 'members', 'bad', format('%s %s belongs to the extension, and is not what its script made', o.type, o.identity),
+			'Where somebody added it, take it out with ALTER EXTENSION idem DROP; else give it back its owner and its schema.'
+		FROM extension AS x, member AS m, pg_identify_object(m.catalog, m.object, 0) AS o
+		WHERE m.owner IS DISTINCT FROM x.owner OR m.schema IS DISTINCT FROM x.schema
+	UNION ALL
+	SELECT 'members', 'bad', format('%s was renamed, or taken out of the extension', n.name),
+			'Give it back its name, or put it back with ALTER EXTENSION idem ADD.'
+		FROM named AS n
+		WHERE NOT EXISTS (SELECT FROM member AS m WHERE m.catalog = n.catalog AND m.object = n.object AND m.name = n.name)
+	UNION ALL
+	SELECT 'members', 'bad', format('%s %s has a name of idem''s, and is somebody else''s', o.type, o.identity),
+			'Drop or rename it: whoever calls idem by that name may run it. Let nobody but trusted roles create in the schema.'
+		FROM stranger AS s, pg_identify_object(s.catalog, s.object, 0) AS o
+	UNION ALL
+	SELECT 'row_security', 'bad', format('%s has row security: it hides rows from those whom idem_grant let in', t.name),
+			format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;', t.qualified)
+		FROM tables AS t
+		WHERE t.row_security AND t.name <> 'idem_secret'
+
+	-- the policies
+	UNION ALL
+	(SELECT 'policies', 'warn',
+			format('scope "%s": work took up to %s s, and in_flight_ttl is %s s', s.scope,
+				ceil(extract(epoch FROM s.took)), extract(epoch FROM s.lease)::int8),
+			'Make in_flight_ttl and downstream_max longer than the work really takes, or let holders call idem_renew().'
+		FROM leases AS s
+		WHERE s.took > s.lease
+		ORDER BY s.scope
+		LIMIT 10)
+)
+SELECT f.name, f.status, f.detail, f.advice FROM faults AS f
+UNION ALL
+SELECT c.name, 'ok',
+		CASE WHEN c.name = 'traffic' AND NOT @extschema@.idem_preloaded() THEN 'not counted: the library is not preloaded' END, NULL
+	FROM checks AS c
+	WHERE NOT EXISTS (SELECT FROM faults AS f WHERE f.name = c.name);
+END;
 COMMENT ON FUNCTION @extschema@.idem_health() IS
 	'one row for each check, or for each fault it found: its name, ok, warn or bad, what was seen, what to do';
 
@@ -1410,7 +1496,6 @@ VALUES
 	('caller', 'idem_http_key', 'EXECUTE'),
 	('auditor', 'idem_inspect', 'EXECUTE'),
 	('auditor', 'idem_uncommitted', 'EXECUTE'),
-	('auditor', 'idem_downstream_name', 'EXECUTE'),
 	('auditor', 'idem_in_flight', 'SELECT'),
 	('auditor', 'idem_stuck', 'SELECT'),
 	('auditor', 'idem_audit', 'SELECT'),
@@ -1458,8 +1543,8 @@ CREATE FUNCTION @extschema@.idem_members(
 	AS $$
 SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
 		coalesce(p.proacl, acldefault('f', p.proowner)), false,
-		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', 'idem_health_claims', 'idem_health_policies',
-			'idem_health_server', 'idem_health_tables', 'idem_members', 'idem_hand_out', 'idem_close',
+		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', '_idem_settings', '_idem_require_utf8',
+			'idem_members', 'idem_hand_out', 'idem_close',
 			'idem_bind', 'idem_unbind')
 			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
 	FROM pg_extension AS e
@@ -1600,6 +1685,16 @@ END
 $$;
 COMMENT ON FUNCTION @extschema@.idem_revoke(regrole, text) IS
 	'take back what idem_grant gave; what another set of the role has in common goes too: grant that one again';
+
+-- An event trigger may have switched row security on for each new table.  It would hide rows from those whom
+-- idem_grant lets in, and what they change would change nothing.
+ALTER TABLE @extschema@.idem_alert DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE @extschema@.idem_binding DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE @extschema@.idem_fast DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE @extschema@.idem_guidance DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE @extschema@.idem_policy DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE @extschema@.idem_policy_version DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE @extschema@.idem_record DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
 
 -- What pg_dump carries.  Not the secrets, and not the unlogged claims of transactions that are open.
 SELECT pg_extension_config_dump('@extschema@.idem_policy', '');

@@ -23,9 +23,10 @@ WHERE obj_description(m.objid, (SELECT relname FROM pg_class WHERE oid = m.class
 SELECT t.relname, a.attname FROM member_table AS t JOIN pg_attribute AS a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
 WHERE t.relkind IN ('r', 'v') AND col_description(t.oid, a.attnum) IS NULL ORDER BY 1, a.attnum;
 
--- None is leakproof; what runs with its owner's rights pins the search path; who may run in a worker changes nothing
+-- None is leakproof; what runs with its owner's rights pins the search path or was bound when it was made; who may run in a worker
+-- changes nothing
 SELECT proname FROM member_function WHERE proleakproof;
-SELECT proname FROM member_function WHERE prosecdef AND NOT coalesce(proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}';
+SELECT proname FROM member_function WHERE prosecdef AND prosqlbody IS NULL AND NOT coalesce(proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}';
 SELECT proname FROM member_function WHERE proparallel <> 'u' AND provolatile = 'v';
 -- the interface, with its labels and its defaults (A16)
 SELECT proname, provolatile AS volatile, proparallel AS parallel, proisstrict AS strict, pg_get_function_arguments(oid) AS arguments, pg_get_function_result(oid) AS result FROM member_function

@@ -70,6 +70,38 @@ EXPLAIN (COSTS OFF) SELECT key FROM idem_stuck;
 RESET enable_seqscan;
 RESET enable_bitmapscan;
 
+-- T10: whatever a reader has in his search path, none of it is run
+CREATE SCHEMA idem_test_trap;
+CREATE FUNCTION idem_test_trap.sprung("char", "char") RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the trap was sprung'; END $$;
+CREATE FUNCTION idem_test_trap.sprung(text, text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the trap was sprung'; END $$;
+CREATE FUNCTION idem_test_trap.sprung(timestamptz, timestamptz) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the trap was sprung'; END $$;
+CREATE FUNCTION idem_test_trap.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the trap was sprung'; END $$;
+CREATE FUNCTION idem_test_trap.format(text, VARIADIC text[]) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the trap was sprung'; END $$;
+CREATE OPERATOR idem_test_trap.= (LEFTARG = "char", RIGHTARG = "char", FUNCTION = idem_test_trap.sprung);
+CREATE OPERATOR idem_test_trap.= (LEFTARG = text, RIGHTARG = text, FUNCTION = idem_test_trap.sprung);
+CREATE OPERATOR idem_test_trap.|| (LEFTARG = text, RIGHTARG = text, FUNCTION = idem_test_trap.sprung);
+CREATE OPERATOR idem_test_trap.= (LEFTARG = timestamptz, RIGHTARG = timestamptz, FUNCTION = idem_test_trap.sprung);
+CREATE OPERATOR idem_test_trap.<= (LEFTARG = timestamptz, RIGHTARG = timestamptz, FUNCTION = idem_test_trap.sprung);
+SET search_path = idem_test_trap, pg_catalog;
+SELECT 'a'::text = 'a'::text;
+SELECT count(downstream) > 0 AS seen FROM public.idem_audit;
+SELECT count(v) > 0 AS seen FROM public.idem_audit AS v;
+SELECT count(v) > 0 AS seen FROM public.idem_in_flight AS v;
+SELECT count(v) > 0 AS seen FROM public.idem_stuck AS v;
+SELECT count(v) > 0 AS seen FROM public.idem_alerts AS v;
+SELECT count(v) > 0 AS seen FROM public.idem_secrets AS v;
+SELECT count(v) > 0 AS seen FROM public.idem_health() AS v;
+SET search_path = idem_test_views, public;
+SET client_min_messages = warning;
+DROP SCHEMA idem_test_trap CASCADE;
+RESET client_min_messages;
+-- the call that settles a stuck claim is right under whatever name the schema has now
+BEGIN;
+ALTER SCHEMA public RENAME TO "re Named";
+SELECT DISTINCT split_part(reconcile, '(', 1) AS call FROM "re Named".idem_stuck;
+SELECT count(*) > 1 AS works FROM "re Named".idem_health();
+ROLLBACK;
+
 -- read only
 BEGIN READ ONLY; SELECT count(*) FROM idem_in_flight; COMMIT;
 -- C05 (P10): nobody looks in without being let in
