@@ -298,7 +298,7 @@ subtest 'what is planted in the catalog is found' => sub {
 		CREATE FUNCTION evil.f(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1';
 		CREATE FUNCTION evil.same(text, text) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT true';
 		CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.same);
-		CREATE VIEW evil.v AS SELECT 1 AS one;
+		CREATE VIEW evil.v AS SELECT 1 AS one; CREATE VIEW evil.w AS SELECT 1 AS one;
 		CREATE FUNCTION evil.t() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
 		CREATE ROLE stranger}, 'planted');
 	my %before = map { $_ => 1 } catalog_faults($node, 'planted');
@@ -329,7 +329,7 @@ subtest 'what is planted in the catalog is found' => sub {
 			[ q{SELECT scope::evil.word FROM idem_audit}, qr/type evil\.word/ ],
 			[ q{SELECT evil.f(scope) FROM idem_audit}, qr/function evil\.f/ ],
 			[ q{SELECT scope OPERATOR(evil.=) 'x'::text AS x FROM idem_audit}, qr/operator evil\.=\(text,text\)/ ],
-			[ q{SELECT one FROM evil.v}, qr/relation evil\.v/ ])),
+			[ q{SELECT one FROM evil.w}, qr/relation evil\.w/ ])),
 		q{CREATE FUNCTION idem_w(n text) RETURNS regclass LANGUAGE sql BEGIN ATOMIC SELECT (SELECT n::regclass LIMIT 1); END; ALTER EXTENSION idem ADD FUNCTION idem_w(text)}
 		  => qr/the body of public\.idem_w\(text\) has .*looks a name up/);
 	while (my ($statement, $fault) = splice @planted, 0, 2)
@@ -365,7 +365,7 @@ UNION ALL SELECT 'column', concat_ws(' ', r.relname, a.attnum, a.attname, a.attt
 	FROM relation AS r JOIN pg_attribute AS a ON a.attrelid = r.oid LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 UNION ALL SELECT 'constraint', concat_ws(' ', r.relname, n.conname, pg_get_constraintdef(n.oid)) FROM relation AS r JOIN pg_constraint AS n ON n.conrelid = r.oid
 UNION ALL SELECT 'index', pg_get_indexdef(i.indexrelid) FROM relation AS r JOIN pg_index AS i ON i.indrelid = r.oid
-UNION ALL SELECT 'trigger', pg_get_triggerdef(g.oid) || g.tgenabled FROM relation AS r JOIN pg_trigger AS g ON g.tgrelid = r.oid
+UNION ALL SELECT 'trigger', concat_ws(' ', pg_get_triggerdef(g.oid), g.tgenabled) FROM relation AS r JOIN pg_trigger AS g ON g.tgrelid = r.oid
 UNION ALL SELECT 'comment', concat_ws(' ', m.classid, obj_description(m.objid, m.classid::regclass::name)) FROM member AS m
 UNION ALL SELECT 'dumped', concat_ws(' ', t.c::regclass, t.w) FROM pg_extension AS e, unnest(e.extconfig, e.extcondition) AS t(c, w) WHERE e.extname = 'idem'
 ORDER BY 1, 2};
