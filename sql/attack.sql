@@ -301,7 +301,7 @@ SELECT t.s, altered(VARIADIC t.s) FROM (VALUES
 	(ARRAY['CREATE TABLE refers (key uuid REFERENCES public.idem_record)']),
 	(ARRAY['ALTER TABLE public.idem_record ADD FOREIGN KEY (scope) REFERENCES public.idem_policy NOT VALID']),
 	(ARRAY['ALTER EXTENSION idem DROP TABLE public.idem_record']),
-	(ARRAY['ALTER EXTENSION idem DROP TABLE public.idem_fast', 'DROP TABLE public.idem_fast CASCADE']),
+	(ARRAY['ALTER EXTENSION idem DROP TABLE public.idem_fast']),
 	(ARRAY['ALTER TABLE public.idem_alert ALTER role DROP NOT NULL']),
 	(ARRAY['ALTER TABLE public.idem_record ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY']),
 	(ARRAY['ALTER TABLE public.idem_secret FORCE ROW LEVEL SECURITY']),

@@ -1174,7 +1174,7 @@ WITH checks (name) AS (
 -- what the script made: each table's types of columns (with ? where null may be), check constraints and triggers
 made (relation, name, columns, checks, triggers) AS (
 	VALUES ('@extschema@.idem_alert'::regclass, 'idem_alert',
-			'uuid text int8 timestamptz timestamptz text text? text? jsonb?', 0, '{}'::text[]),
+			'uuid text int8 timestamptz timestamptz text text? text? jsonb? int4', 0, '{}'::text[]),
 		('@extschema@.idem_binding'::regclass, 'idem_binding',
 			'regrole text', 2, '{idem_a_stale,idem_c_stale,idem_c_stale_truncate}'),
 		('@extschema@.idem_fast'::regclass, 'idem_fast',
@@ -1188,7 +1188,7 @@ made (relation, name, columns, checks, triggers) AS (
 			'text int4 _text? _text? timestamptz timestamptz? interval',
 			1, '{idem_a_stale,idem_b_merge,idem_c_stale,idem_c_stale_truncate}'),
 		('@extschema@.idem_record'::regclass, 'idem_record',
-			'uuid timestamptz timestamptz int4 int4 char char bytea bytea text text timestamptz? uuid? text? text? timestamptz timestamptz? jsonb? text? timestamptz? text? text?',
+			'uuid timestamptz timestamptz int4 int4 char char bytea bytea text text timestamptz? uuid? text? text? timestamptz timestamptz? jsonb? text? timestamptz? text? text? bytea?',
 			7, '{}'),
 		('@extschema@.idem_secret'::regclass, 'idem_secret',
 			'text bytea bool? timestamptz timestamptz timestamptz?', 4, '{idem_a_stale,idem_c_stale,idem_c_stale_truncate}')
