@@ -390,3 +390,12 @@ SET client_min_messages = warning;
 DROP SCHEMA idem_test_attack CASCADE;
 DROP OWNED BY regress_idem_nobody, regress_idem_caller, regress_idem_signer, regress_idem_auditor;
 DROP ROLE regress_idem_nobody, regress_idem_caller, regress_idem_signer, regress_idem_auditor;
+
+-- R12: the extension goes while its claim is open: said at COMMIT, and nothing is left of the drop
+BEGIN;
+SELECT outcome FROM idem_acquire_direct('alice', 'attack dropped', '1');
+SET client_min_messages = error;
+DROP EXTENSION idem CASCADE;
+RESET client_min_messages;
+COMMIT;
+SELECT outcome FROM idem_acquire_direct('alice', 'attack dropped', '1');

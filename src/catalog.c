@@ -288,6 +288,14 @@ find_extension(Oid *schema, Oid *owner)
 	return extension;
 }
 
+bool
+catalog_is_installed(void)
+{
+	if (read_at != invalidations || !OidIsValid(members.table[TABLE_RECORD]))
+		look_again();
+	return OidIsValid(members.table[TABLE_RECORD]);
+}
+
 Oid
 catalog_extension_owner(void)
 {

@@ -59,6 +59,9 @@ extern bool catalog_verify(Relation relation, IdemTable table, const Layout *lay
 /* The same for its indexes, opened for a write: none has an expression, a predicate or an exclusion constraint. */
 extern bool catalog_verify_indexes(ResultRelInfo *result_rel, bool raise);
 
+/* Is the extension installed in this database? */
+extern bool catalog_is_installed(void);
+
 /* Who owns everything that the script made, and the schema that it lies in. */
 extern Oid	catalog_owner(void);
 extern Oid	catalog_schema(void);

@@ -16,6 +16,7 @@
 #include "access/heapam.h"
 #include "access/nbtree.h"
 #include "access/relation.h"
+#include "access/table.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation_d.h"
@@ -199,6 +200,28 @@ prepare_to_write(Store *store)
 	return catalog_verify_indexes(store->result_rel, store->table != TABLE_ALERT);
 }
 
+/*
+ * Open a table by the OID it was found under.  While the lock was waited for the extension may have been dropped, and
+ * created again: look for it again then, which says so where it is gone.
+ */
+static Relation
+open_table(IdemTable table, Oid oid, LOCKMODE lock)
+{
+	Relation	relation = try_table_open(oid, lock);
+
+	while (relation == NULL)
+	{
+		Oid			before = oid;
+
+		AcceptInvalidationMessages();
+		oid = catalog_table(table);
+		if (oid == before)
+			elog(ERROR, "table %u of idem cannot be opened", oid);
+		relation = try_table_open(oid, lock == NoLock ? AccessShareLock : lock);
+	}
+	return relation;
+}
+
 bool
 store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional)
 {
@@ -208,7 +231,7 @@ store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional)
 	if (conditional && !ConditionalLockRelationOid(oid, lock))
 		return false;
 	store->table = table;
-	store->relation = table_open(oid, conditional ? NoLock : lock);
+	store->relation = open_table(table, oid, conditional ? NoLock : lock);
 	store->lock = lock;
 	if (!is_good(store) || !find_key_index(store, lock))
 	{

@@ -26,6 +26,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "catalog.h"
 #include "claim.h"
 #include "guard.h"
 #include "stat.h"
@@ -271,6 +272,17 @@ leave_open(OpenClaim *claim)
 	must_flush = true;
 }
 
+/* The tables went, and with them the claims: nothing could be found of an effect that follows this commit. */
+static void
+refuse_lost_claims(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("extension idem was dropped while this transaction held a claim"),
+			 errdetail("The claim went with its tables."),
+			 errhint("Roll back. Where the drop was meant, finish or roll back claims first.")));
+}
+
 /*
  * Leave the claims that are still open where every other session finds them.  There may be many, and within a
  * procedure the caller's context lives on: each is left with the memory of one.
@@ -285,6 +297,8 @@ leave_claims_open(void)
 
 	if (claims == NULL || claims->members == 0)
 		return;
+	if (!catalog_is_installed())
+		refuse_lost_claims();
 	context = AllocSetContextCreate(TopTransactionContext, "idem claims left open", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
 	PushActiveSnapshot(GetTransactionSnapshot());
