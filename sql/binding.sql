@@ -37,22 +37,22 @@ $$;
 -- Granted, and kept ------------------------------------------------------------------------------------------
 
 SELECT idem_grant('regress_idem_web', 'caller', subject_setting => 'app.subject');
-SELECT * FROM idem_binding;
+SELECT role, role_oid::regrole, subject_setting FROM idem_binding;
 -- a repeated grant does not open what was bound; another setting replaces the first, for both sets
 SELECT idem_grant('regress_idem_web', 'caller'), idem_grant('regress_idem_web', 'signer');
 \set VERBOSITY terse
 SELECT idem_grant('regress_idem_web', 'signer', subject_setting => 'App.User_id.$1');
 \echo :SQLSTATE
 SELECT idem_grant('regress_idem_web', 'signer', subject_setting => 'App.user_id.s$1');
-SELECT * FROM idem_binding;
+SELECT role, role_oid::regrole, subject_setting FROM idem_binding;
 SELECT idem_grant('regress_idem_web', 'caller', subject_setting => 'app.subject');
 -- not a setting of the user's own, or no set that carries a subject
 SELECT left(name, 20) AS name, raised(format('SELECT idem_grant(''regress_idem_app'', ''caller'', %L)', name)) FROM unnest(ARRAY[
 	'', ' ', 'app', '.', 'app.', '.subject', 'app..subject', '1app.subject', 'app.subject-id', 'app.subject; x', 'app.sub ject',
 	'app.' || chr(228), 'idem.lang', 'IDEM.subject', 'work_mem', 'app.' || repeat('x', 300)]) AS name;
 SELECT s, raised(format('SELECT idem_grant(''regress_idem_app'', %L, ''app.subject'')', s)) FROM unnest(ARRAY['auditor', 'operator', 'admin', 'none', NULL]) AS s;
-SELECT count(*) FROM idem_binding WHERE role = 'regress_idem_app'::regrole;
-SELECT count(*) AS left_over FROM pg_proc WHERE proname ~ '^idem_' AND has_function_privilege('regress_idem_app', oid, 'EXECUTE');
+SELECT count(*) FROM idem_binding WHERE role = 'regress_idem_app';
+SELECT count(*) AS left_over FROM pg_proc WHERE proname ~ '^_?idem_' AND proname <> 'idem_grant_owner' AND has_function_privilege('regress_idem_app', oid, 'EXECUTE');
 
 -- Its own subject and no other -------------------------------------------------------------------------------
 
@@ -206,11 +206,11 @@ DEALLOCATE ask;
 
 -- taken back, it is taken back with both sets
 SELECT idem_revoke('regress_idem_web', 'signer');
-SELECT looks('regress_idem_web', 'bob'), (SELECT count(*) FROM idem_binding WHERE role = 'regress_idem_web'::regrole) AS bound;
+SELECT looks('regress_idem_web', 'bob'), (SELECT count(*) FROM idem_binding WHERE role = 'regress_idem_web') AS bound;
 SELECT idem_grant('regress_idem_web', 'caller');
 SELECT looks('regress_idem_web', 'alice'), looks('regress_idem_web', 'bob');
 SELECT idem_revoke('regress_idem_web', 'caller');
-SELECT looks('regress_idem_web', 'alice'), (SELECT count(*) FROM idem_binding WHERE role = 'regress_idem_web'::regrole) AS bound;
+SELECT looks('regress_idem_web', 'alice'), (SELECT count(*) FROM idem_binding WHERE role = 'regress_idem_web') AS bound;
 SELECT idem_grant('regress_idem_web', 'caller');
 SELECT looks('regress_idem_web', 'alice'), looks('regress_idem_web', 'bob');
 -- rolled back
@@ -224,12 +224,12 @@ ROLLBACK TO s;
 SELECT looks('regress_idem_web', 'bob');
 ROLLBACK;
 SELECT looks('regress_idem_web', 'bob');
--- a binding made in replica mode, by TRUNCATE, and by hand holds as well
+-- a binding made in replica mode and by hand holds as well; one that is emptied out is refused, not free
 SET session_replication_role = replica;
 SELECT idem_grant('regress_idem_web', 'caller', 'app.subject');
 RESET session_replication_role;
 SELECT looks('regress_idem_web', 'bob');
-UPDATE idem_binding SET subject_setting = 'app.other' WHERE role = 'regress_idem_web'::regrole;
+UPDATE idem_binding SET subject_setting = 'app.other' WHERE role = 'regress_idem_web';
 SELECT looks('regress_idem_web', 'bob');
 BEGIN;
 TRUNCATE idem_binding;
@@ -265,22 +265,102 @@ DROP FUNCTION as_carol;
 SELECT idem_grant('regress_idem_free', 'auditor'), idem_grant('regress_idem_none', 'admin');
 SET ROLE regress_idem_web;
 SELECT raised(s) FROM unnest(ARRAY['TABLE idem_binding', 'DELETE FROM idem_binding', 'TRUNCATE idem_binding', $$SELECT idem_grant('regress_idem_web', 'caller')$$, $$SELECT idem_revoke('regress_idem_web', 'caller')$$,
-	$$SELECT idem_bind('regress_idem_web', 'caller', NULL)$$, $$SELECT idem_unbind('regress_idem_web')$$]) AS s;
+	'SELECT _idem_unbound_marks()']) AS s;
 SET ROLE regress_idem_free;
-SELECT * FROM idem_binding ORDER BY role::text COLLATE "C";
+SELECT role, role_oid::regrole, subject_setting FROM idem_binding ORDER BY role;
 SELECT raised('DELETE FROM idem_binding'), raised($$UPDATE idem_binding SET subject_setting = 'a.b'$$);
 SET ROLE regress_idem_none;
-SELECT raised('DELETE FROM idem_binding'), raised($$INSERT INTO idem_binding VALUES ('regress_idem_free', 'app.subject')$$);
+SELECT raised('DELETE FROM idem_binding'), raised($$INSERT INTO idem_binding VALUES ('regress_idem_free', NULL, 'app.subject')$$);
 SELECT idem_grant('regress_idem_free', 'caller', 'app.subject');
 RESET ROLE;
 SELECT looks('regress_idem_free', 'alice'), looks('regress_idem_free', 'bob');
--- roles that are gone are not dumped
-SELECT extcondition[array_position(extconfig, 'idem_binding'::regclass::oid)] AS dumped FROM pg_extension WHERE extname = 'idem' \gset
-SELECT raised('INSERT INTO idem_binding VALUES (0, ''app.subject'')'), raised('INSERT INTO idem_binding VALUES (''regress_idem_free'', NULL)');
-INSERT INTO idem_binding VALUES (4000000000, 'app.subject');
-SELECT count(*) FROM idem_binding;
-SELECT count(*) FROM idem_binding :dumped;
-DELETE FROM idem_binding WHERE role = 4000000000;
+-- T19: all rows are dumped, and a role's name is taken whoever is there; whose OID comes with it does not matter, in no mode
+SELECT extcondition[array_position(extconfig, 'idem_binding'::regclass::oid)] = '' AS dumped_all FROM pg_extension WHERE extname = 'idem';
+SELECT raised('INSERT INTO idem_binding VALUES ('''', NULL, ''app.subject'')'), raised('INSERT INTO idem_binding VALUES (NULL, NULL, ''app.subject'')'),
+	raised('INSERT INTO idem_binding VALUES (''regress_idem_none'', NULL, NULL)');
+SET session_replication_role = replica;
+INSERT INTO idem_binding VALUES ('regress_idem_gone', 'regress_idem_super'::regrole, 'app.subject'), ('regress_idem_none', 10, 'app.other');
+RESET session_replication_role;
+SELECT role, role_oid::regrole, subject_setting FROM idem_binding WHERE role ~ '_gone|_none' ORDER BY role;
+UPDATE idem_binding SET role_oid = 10 WHERE role ~ '_gone|_none';
+SELECT role, role_oid::regrole, subject_setting FROM idem_binding WHERE role ~ '_gone|_none' ORDER BY role;
+DELETE FROM idem_binding WHERE role ~ '_none';
+-- a row waits for its role, and binds it before anything is granted
+SELECT looks('regress_idem_super', 'carol');
+CREATE ROLE regress_idem_gone;
+GRANT EXECUTE ON FUNCTION idem_status_key TO regress_idem_gone;
+SELECT looks('regress_idem_gone', 'alice'), looks('regress_idem_gone', 'carol');
+REVOKE EXECUTE ON FUNCTION idem_status_key FROM regress_idem_gone;
+SELECT idem_grant('regress_idem_gone', 'caller');
+SELECT role, role_oid::regrole, subject_setting FROM idem_binding WHERE role ~ '_gone';
+SELECT looks('regress_idem_gone', 'alice'), looks('regress_idem_gone', 'carol');
+
+-- The mark beside the grant (T19) -----------------------------------------------------------------------------
+
+-- who may execute a marker of his set is bound; a row that is lost lets nobody in
+CREATE VIEW marked AS SELECT p.proname, x.grantee::regrole AS role, x.is_grantable FROM pg_proc AS p, aclexplode(p.proacl) AS x WHERE p.proname ~ '^_idem_bound' AND x.grantee <> p.proowner;
+SELECT * FROM marked ORDER BY proname, role::text COLLATE "C";
+BEGIN;
+DELETE FROM idem_binding;
+SELECT looks('regress_idem_gone', 'alice'), looks('regress_idem_free', 'alice'), looks('regress_idem_super', 'alice');
+SELECT * FROM _idem_unbound_marks() AS m ORDER BY m;
+\set VERBOSITY default
+-- a grant that is repeated does not open it; one that says a setting binds it again
+SELECT idem_grant('regress_idem_gone', 'caller');
+SELECT looks('regress_idem_gone', 'alice');
+SELECT idem_grant('regress_idem_gone', 'caller', 'app.subject');
+SELECT looks('regress_idem_gone', 'alice'), looks('regress_idem_gone', 'carol');
+-- both sets taken back, it is free to begin anew
+SELECT idem_revoke('regress_idem_free', 'caller'), idem_grant('regress_idem_free', 'caller');
+SELECT looks('regress_idem_free', 'carol');
+SAVEPOINT s;
+SET LOCAL ROLE regress_idem_app;
+SELECT idem_status_key('00000000-0000-8000-8000-000000000000', 'alice');
+ROLLBACK TO s;
+-- so is who has its privilege from a role whose row is lost, in the same words
+GRANT regress_idem_app TO regress_idem_none;
+SET LOCAL ROLE regress_idem_none;
+SELECT idem_status_key('00000000-0000-8000-8000-000000000000', 'alice');
+\set VERBOSITY terse
+ROLLBACK;
+-- the marks go with the sets
+BEGIN;
+SELECT idem_grant('regress_idem_gone', 'signer');
+SELECT * FROM marked WHERE role = 'regress_idem_gone'::regrole ORDER BY proname;
+SELECT idem_revoke('regress_idem_gone', 'caller');
+SELECT * FROM marked WHERE role = 'regress_idem_gone'::regrole ORDER BY proname;
+SELECT looks('regress_idem_gone', 'carol');
+SELECT idem_revoke('regress_idem_gone', 'signer');
+SELECT count(*) FROM marked WHERE role = 'regress_idem_gone'::regrole;
+ROLLBACK;
+-- a change of the mark alone is seen
+SELECT looks('regress_idem_gone', 'alice');
+BEGIN;
+GRANT EXECUTE ON FUNCTION _idem_bound_caller() TO regress_idem_super;
+SELECT looks('regress_idem_super', 'alice');
+ROLLBACK;
+SELECT looks('regress_idem_super', 'alice');
+-- a changed name is taken over by the next grant, whoever it is for; a name that somebody else has by now is not taken for his
+ALTER ROLE regress_idem_gone RENAME TO regress_idem_former;
+CREATE ROLE regress_idem_gone;
+SELECT idem_grant('regress_idem_gone', 'caller');
+SELECT looks('regress_idem_former', 'alice'), looks('regress_idem_former', 'carol'), looks('regress_idem_gone', 'carol');
+SELECT idem_grant('regress_idem_gone', 'caller', 'app.other');
+SELECT role, role_oid::regrole, subject_setting FROM idem_binding WHERE role ~ '_gone|_former' ORDER BY role;
+-- two that have changed names stay who they are
+ALTER ROLE regress_idem_former RENAME TO regress_idem_third;
+ALTER ROLE regress_idem_gone RENAME TO regress_idem_former;
+ALTER ROLE regress_idem_third RENAME TO regress_idem_gone;
+SELECT idem_grant('regress_idem_gone', 'signer', 'app.subject');
+SELECT role, role_oid::regrole, subject_setting FROM idem_binding WHERE role ~ '_gone|_former' ORDER BY role;
+SELECT looks('regress_idem_gone', 'alice'), looks('regress_idem_former', 'alice'), looks('regress_idem_gone', 'bob'), looks('regress_idem_former', 'bob');
+SELECT idem_revoke(r::regrole, s) FROM unnest(ARRAY['regress_idem_gone', 'regress_idem_former']) AS r, unnest(ARRAY['signer', 'caller']) AS s \g /dev/null
+SELECT count(*) FROM idem_binding WHERE role ~ '_gone|_former';
+DROP ROLE regress_idem_gone, regress_idem_former;
+-- the trigger serves no other table
+CREATE TABLE lure (role text, role_oid oid, subject_setting text);
+CREATE TRIGGER lure BEFORE INSERT ON lure FOR EACH ROW EXECUTE FUNCTION _idem_binding_role();
+SELECT raised($$INSERT INTO lure VALUES ('regress_idem_free', 0, 'app.subject')$$);
 
 SELECT idem_revoke(r.role, s) FROM unnest(ARRAY['web', 'app', 'free', 'super']) AS n, LATERAL (SELECT ('regress_idem_' || n)::regrole AS role) AS r, unnest(ARRAY['signer', 'caller', 'auditor', 'admin']) AS s \g /dev/null
 SELECT count(*) FROM idem_binding;

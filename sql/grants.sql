@@ -22,7 +22,7 @@ CREATE VIEW opened AS
 		WHERE r.rolname LIKE 'regress_idem_%'
 		AND CASE m.kind WHEN 'f' THEN has_function_privilege(r.oid, m.oid, p) ELSE has_table_privilege(r.oid, m.oid, p) END;
 
--- A plain role may do nothing at all
+-- A plain role may do nothing at all; what is open to everybody asks itself who calls
 SELECT * FROM opened;
 
 -- Every object is in some set, but for what no one needs to touch
@@ -41,14 +41,14 @@ BEGIN
 	RETURN QUERY
 		WITH listed AS (
 			SELECT p.name, trim(both from w) AS privilege FROM idem_privileges() AS p, unnest(string_to_array(p.privilege, ',')) AS w WHERE p.set = difference.set)
-		SELECT 'too much: ' || o.name || ' ' || o.privilege FROM opened AS o WHERE o.role = difference.role
+		SELECT 'too much: ' || o.name || ' ' || o.privilege FROM opened AS o WHERE o.role = difference.role AND o.name <> 'idem_grant_owner'
 			AND (o.name, o.privilege) NOT IN (SELECT l.name, l.privilege FROM listed AS l)
 		UNION ALL
 		SELECT 'too little: ' || l.name || ' ' || l.privilege FROM listed AS l WHERE (l.name, l.privilege) NOT IN
 			(SELECT o.name, o.privilege FROM opened AS o WHERE o.role = difference.role)
 			AND (to_regproc(l.name) IS NOT NULL OR to_regclass(l.name) IS NOT NULL);
 	PERFORM idem_revoke(quote_ident(role)::regrole, set);
-	RETURN QUERY SELECT 'left: ' || o.name FROM opened AS o WHERE o.role = difference.role;
+	RETURN QUERY SELECT 'left: ' || o.name FROM opened AS o WHERE o.role = difference.role AND o.name <> 'idem_grant_owner';
 END
 $$;
 SELECT s, difference('regress_idem_plain', s) FROM unnest(ARRAY['signer', 'caller', 'auditor', 'operator', 'admin']) AS s;
@@ -84,6 +84,19 @@ SELECT idem_revoke('regress_idem_plain', 'admin');
 SELECT name FROM opened WHERE privilege = 'EXECUTE' AND name = 'idem_sign';
 
 SELECT idem_revoke('"regress_idem_We ird.Rôle""x"', 'signer');
+-- what a role gave on goes with its own (M11), and so does what was granted on columns
+SELECT idem_grant('regress_idem_plain', 'caller'), idem_grant('regress_idem_plain', 'admin');
+GRANT EXECUTE ON FUNCTION idem_acquire_direct TO regress_idem_plain WITH GRANT OPTION;
+GRANT SELECT (scope) ON idem_policy TO regress_idem_plain WITH GRANT OPTION;
+SET ROLE regress_idem_plain;
+GRANT EXECUTE ON FUNCTION idem_acquire_direct TO "regress_idem_We ird.Rôle""x";
+GRANT SELECT (scope) ON idem_policy TO "regress_idem_We ird.Rôle""x";
+RESET ROLE;
+SELECT has_function_privilege('regress_idem_We ird.Rôle"x', oid, 'EXECUTE') AS executes, has_column_privilege('regress_idem_We ird.Rôle"x', 'idem_policy', 'scope', 'SELECT') AS reads FROM pg_proc WHERE proname = 'idem_acquire_direct';
+SELECT idem_revoke('regress_idem_plain', 'caller'), idem_revoke('regress_idem_plain', 'admin');
+SELECT has_function_privilege('regress_idem_We ird.Rôle"x', oid, 'EXECUTE') AS executes, has_column_privilege('regress_idem_We ird.Rôle"x', 'idem_policy', 'scope', 'SELECT') AS reads FROM pg_proc WHERE proname = 'idem_acquire_direct';
+SELECT count(*) FROM opened WHERE name <> 'idem_grant_owner';
+SELECT count(*) AS forgotten FROM pg_shdepend AS d WHERE d.refobjid IN ('regress_idem_plain'::regrole, '"regress_idem_We ird.Rôle""x"'::regrole);
 -- a caller's whole round, and what an auditor sees of it
 SELECT idem_grant('regress_idem_plain', 'caller'), idem_grant('"regress_idem_We ird.Rôle""x"', 'auditor');
 SET ROLE regress_idem_plain;
@@ -152,8 +165,8 @@ CREATE TRIGGER rise AFTER UPDATE ON "We ird.Sch".idem_policy_version FOR EACH RO
 CREATE TABLE "We ird.Sch".lure (scope text, material text[], immaterial text[], result_ttl interval);
 CREATE TRIGGER lure AFTER INSERT ON "We ird.Sch".lure FOR EACH ROW EXECUTE FUNCTION "We ird.Sch"._idem_policy_history();
 CREATE TABLE "We ird.Sch".lure2 (scope text REFERENCES "We ird.Sch".idem_policy);
-SELECT "We ird.Sch".idem_hand_out('regress_idem_plain', 'admin', 'ALTER ROLE %3$s SUPERUSER');
-SELECT count(*) FROM "We ird.Sch".idem_members();
+SELECT "We ird.Sch"._idem_close(NULL);
+SELECT count(*) FROM "We ird.Sch"._idem_member_list();
 -- functions and operators of its own in its own path and in pg_temp are not taken for PostgreSQL's
 CREATE FUNCTION "We ird.Sch".trap() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trapped as %', current_user; END $$;
 CREATE FUNCTION "We ird.Sch".clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT "We ird.Sch".trap()::timestamptz $$;
@@ -176,11 +189,40 @@ SELECT "We ird.Sch".idem_grant('regress_idem_plain', 'operator');
 RESET search_path;
 RESET ROLE;
 
+-- T12: handed to another owner, who calls one function and may do all that the former might
+CREATE ROLE regress_idem_heir;
+GRANT USAGE ON SCHEMA "We ird.Sch" TO regress_idem_heir;
+SET ROLE regress_idem_heir;
+SELECT "We ird.Sch".idem_grant_owner();
+\echo :SQLSTATE
+RESET ROLE;
+CREATE TABLE held AS SELECT d.classid, d.objid, x.privilege_type, x.is_grantable FROM pg_depend AS d JOIN pg_extension AS e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+	LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid LEFT JOIN pg_class AS c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid, aclexplode(coalesce(p.proacl, c.relacl)) AS x
+	WHERE e.extname = 'idem' AND x.grantee = 'regress_idem_owner'::regrole;
+REASSIGN OWNED BY regress_idem_owner TO regress_idem_heir;
+DROP OWNED BY regress_idem_owner;
+SELECT count(*) > 60 AS held FROM held;
+SET ROLE regress_idem_heir;
+SELECT "We ird.Sch".idem_rotate_secret();
+SELECT "We ird.Sch".idem_grant_owner();
+SELECT count("We ird.Sch".idem_rotate_secret());
+INSERT INTO "We ird.Sch".idem_policy (scope) VALUES ('heirs');
+SELECT "We ird.Sch".idem_grant('regress_idem_plain', 'caller');
+GRANT SELECT ON "We ird.Sch".idem_policy TO regress_idem_plain;
+SELECT * FROM "We ird.Sch".idem_secret;
+RESET ROLE;
+SELECT count(*) FROM (TABLE held EXCEPT SELECT d.classid, d.objid, x.privilege_type, x.is_grantable FROM held AS d
+	LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid LEFT JOIN pg_class AS c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid, aclexplode(coalesce(p.proacl, c.relacl)) AS x
+	WHERE x.grantee = 'regress_idem_heir'::regrole) AS missing;
+-- a superuser may call it as well, and it changes nothing more
+SELECT "We ird.Sch".idem_grant_owner();
+DROP TABLE held;
+
 SET client_min_messages = warning;
 DROP TABLE pg_temp.pg_roles, pg_temp.idem_policy, pg_temp.idem_policy_version;
 DROP EXTENSION idem;
 DROP SCHEMA "We ird.Sch" CASCADE;
-DROP OWNED BY regress_idem_plain, "regress_idem_We ird.Rôle""x", regress_idem_owner;
-DROP ROLE regress_idem_plain, "regress_idem_We ird.Rôle""x", regress_idem_owner;
+DROP OWNED BY regress_idem_plain, "regress_idem_We ird.Rôle""x", regress_idem_owner, regress_idem_heir;
+DROP ROLE regress_idem_plain, "regress_idem_We ird.Rôle""x", regress_idem_owner, regress_idem_heir;
 DROP FUNCTION difference;
 CREATE EXTENSION idem;

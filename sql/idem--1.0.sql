@@ -13,6 +13,20 @@ CREATE FUNCTION @extschema@._idem_require_utf8() RETURNS void
 COMMENT ON FUNCTION @extschema@._idem_require_utf8() IS 'internal: refuse a database of another encoding';
 SELECT @extschema@._idem_require_utf8();
 
+-- The schema is a name in this script. Its row is locked to the end, so that the name cannot pass to another one on
+-- the way: what is called by it here is what was made here.
+DO $$
+BEGIN
+	PERFORM FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace
+		WHERE e.extname = 'idem' AND quote_ident(n.nspname) = '@extschema@'
+		FOR UPDATE OF n;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'the schema of extension idem was renamed meanwhile'
+			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Try again.';
+	END IF;
+END
+$$;
+
 
 -- ---------------------------------------------------------------------------------------------------------
 -- Types
@@ -264,31 +278,60 @@ COMMENT ON COLUMN @extschema@.idem_secrets.created_at IS 'when it came into this
 COMMENT ON COLUMN @extschema@.idem_secrets.verify_until IS 'until when fingerprints signed by it are recognised';
 COMMENT ON COLUMN @extschema@.idem_secrets.revoked_at IS 'since when they are not, whatever verify_until says';
 
--- Roles that may act for one subject only (src/binding.c).  A role keeps its binding when it is renamed; one that
--- is gone leaves a row that means nothing, and that is not dumped.
+-- Roles that may act for one subject only (src/binding.c). A role is named, so that a dump can be restored where it is
+-- not there, and its OID follows it through a change of its name.
+
+CREATE FUNCTION @extschema@._idem_binding_role() RETURNS trigger
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_binding_role';
+COMMENT ON FUNCTION @extschema@._idem_binding_role() IS
+	'trigger: find the role that a row of idem_binding names';
+
+CREATE FUNCTION @extschema@._idem_bound_signer() RETURNS void
+	LANGUAGE C IMMUTABLE PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_bound';
+COMMENT ON FUNCTION @extschema@._idem_bound_signer() IS
+	'internal: does nothing; a signer that may execute it is bound, and refused where idem_binding does not say to what';
+
+CREATE FUNCTION @extschema@._idem_bound_caller() RETURNS void
+	LANGUAGE C IMMUTABLE PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_bound';
+COMMENT ON FUNCTION @extschema@._idem_bound_caller() IS
+	'internal: does nothing; a caller that may execute it is bound, and refused where idem_binding does not say to what';
+
+CREATE FUNCTION @extschema@._idem_unbound_marks() RETURNS SETOF text
+	LANGUAGE C STABLE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_unbound_marks';
+COMMENT ON FUNCTION @extschema@._idem_unbound_marks() IS
+	'internal: the roles that are marked as bound, and of which idem_binding does not say to what';
 
 CREATE TABLE @extschema@.idem_binding (
-	role             regrole NOT NULL,
+	role             text COLLATE "C" NOT NULL,
+	role_oid         oid,
 	subject_setting  text COLLATE "C" NOT NULL,
 	CONSTRAINT idem_binding_pkey PRIMARY KEY (role),
-	CONSTRAINT idem_binding_role CHECK (role <> 0::oid),
+	CONSTRAINT idem_binding_role CHECK (role <> ''),
 	-- a setting of the user's own: PostgreSQL's have no dot, and those of idem are no subject
 	CONSTRAINT idem_binding_setting CHECK (subject_setting ~ '^[A-Za-z_][A-Za-z0-9_$]*([.][A-Za-z_][A-Za-z0-9_$]*)+$'
 		AND subject_setting !~* '^idem[.]' AND octet_length(subject_setting) <= 255)
 ) USING heap;
 COMMENT ON TABLE @extschema@.idem_binding IS
 	'roles that may act for one subject only, the one that a setting holds; written by idem_grant and idem_revoke';
-COMMENT ON COLUMN @extschema@.idem_binding.role IS 'the role, and those that have their privileges from it alone';
+COMMENT ON COLUMN @extschema@.idem_binding.role IS 'the name of the role; it, and those that have their privileges from it alone';
+COMMENT ON COLUMN @extschema@.idem_binding.role_oid IS 'the role itself, which may have another name by now; null: there was none of that name';
 COMMENT ON COLUMN @extschema@.idem_binding.subject_setting IS 'the setting whose value their calls must carry as subject';
 
 CREATE TRIGGER idem_a_stale BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.idem_binding
 	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
+CREATE TRIGGER idem_b_role BEFORE INSERT OR UPDATE ON @extschema@.idem_binding
+	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_binding_role();
 CREATE TRIGGER idem_c_stale AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idem_binding
 	FOR EACH ROW EXECUTE FUNCTION @extschema@._idem_stale();
 CREATE TRIGGER idem_c_stale_truncate AFTER TRUNCATE ON @extschema@.idem_binding
 	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@._idem_stale();
 ALTER TABLE @extschema@.idem_binding
 	ENABLE ALWAYS TRIGGER idem_a_stale,
+	ENABLE ALWAYS TRIGGER idem_b_role,
 	ENABLE ALWAYS TRIGGER idem_c_stale,
 	ENABLE ALWAYS TRIGGER idem_c_stale_truncate;
 
@@ -486,7 +529,6 @@ CREATE FUNCTION @extschema@.idem_sign(
 	AS 'MODULE_PATHNAME', 'idem_sign';
 COMMENT ON FUNCTION @extschema@.idem_sign(text, text, jsonb, timestamptz, bool) IS
 	'sign a fingerprint for one operation; writes nothing';
-REVOKE ALL ON FUNCTION @extschema@.idem_sign(text, text, jsonb, timestamptz, bool) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_inspect(
 	fingerprint          text,
@@ -503,7 +545,6 @@ CREATE FUNCTION @extschema@.idem_inspect(
 	AS 'MODULE_PATHNAME', 'idem_inspect';
 COMMENT ON FUNCTION @extschema@.idem_inspect(text) IS
 	'what a fingerprint says; valid: signed by a secret that verifies now, even if its time is past';
-REVOKE ALL ON FUNCTION @extschema@.idem_inspect(text) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_canonical(
 	scope            text,
@@ -513,7 +554,6 @@ CREATE FUNCTION @extschema@.idem_canonical(
 	AS 'MODULE_PATHNAME', 'idem_canonical';
 COMMENT ON FUNCTION @extschema@.idem_canonical(text, jsonb) IS
 	'the canonical bytes of what is material in the parameters; of everything where the scope is null';
-REVOKE ALL ON FUNCTION @extschema@.idem_canonical(text, jsonb) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_param_hash(
 	scope            text,
@@ -523,7 +563,6 @@ CREATE FUNCTION @extschema@.idem_param_hash(
 	AS 'MODULE_PATHNAME', 'idem_param_hash';
 COMMENT ON FUNCTION @extschema@.idem_param_hash(text, jsonb) IS
 	'SHA-256 of what idem_canonical returns';
-REVOKE ALL ON FUNCTION @extschema@.idem_param_hash(text, jsonb) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_key(
 	subject          text,
@@ -535,7 +574,6 @@ CREATE FUNCTION @extschema@.idem_key(
 	AS 'MODULE_PATHNAME', 'idem_key';
 COMMENT ON FUNCTION @extschema@.idem_key(text, text, jsonb, text) IS
 	'the key of a direct call, by its client key or else by what is material in its parameters';
-REVOKE ALL ON FUNCTION @extschema@.idem_key(text, text, jsonb, text) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_downstream_key(
 	key              uuid,
@@ -545,7 +583,6 @@ CREATE FUNCTION @extschema@.idem_downstream_key(
 	AS 'MODULE_PATHNAME', 'idem_downstream_key';
 COMMENT ON FUNCTION @extschema@.idem_downstream_key(uuid, text) IS
 	'the key for one step of an operation that sends several requests downstream';
-REVOKE ALL ON FUNCTION @extschema@.idem_downstream_key(uuid, text) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_shard(
 	fingerprint      text,
@@ -555,7 +592,6 @@ CREATE FUNCTION @extschema@.idem_shard(
 	AS 'MODULE_PATHNAME', 'idem_shard';
 COMMENT ON FUNCTION @extschema@.idem_shard(text, int4) IS
 	'which of n servers, 0 to n - 1, the operation that a fingerprint names belongs to; reads it without verifying it';
-REVOKE ALL ON FUNCTION @extschema@.idem_shard(text, int4) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.idem_shard_key(
 	key              uuid,
@@ -565,7 +601,6 @@ CREATE FUNCTION @extschema@.idem_shard_key(
 	AS 'MODULE_PATHNAME', 'idem_shard_key';
 COMMENT ON FUNCTION @extschema@.idem_shard_key(uuid, int4) IS
 	'which of n servers, 0 to n - 1, an operation belongs to, by its key';
-REVOKE ALL ON FUNCTION @extschema@.idem_shard_key(uuid, int4) FROM PUBLIC;
 
 -- The life of a claim (src/acquire.c, src/finish.c, src/status.c)
 
@@ -1176,7 +1211,7 @@ made (relation, name, columns, checks, triggers) AS (
 	VALUES ('@extschema@.idem_alert'::regclass, 'idem_alert',
 			'uuid text int8 timestamptz timestamptz text text? text? jsonb? int4', 0, '{}'::text[]),
 		('@extschema@.idem_binding'::regclass, 'idem_binding',
-			'regrole text', 2, '{idem_a_stale,idem_c_stale,idem_c_stale_truncate}'),
+			'text oid? text', 2, '{idem_a_stale,idem_b_role,idem_c_stale,idem_c_stale_truncate}'),
 		('@extschema@.idem_fast'::regclass, 'idem_fast',
 			'uuid timestamptz timestamptz int4 int4 char char bytea bytea text text timestamptz? uuid? text? text?', 0, '{}'),
 		('@extschema@.idem_guidance'::regclass, 'idem_guidance',
@@ -1454,219 +1489,24 @@ COMMENT ON FUNCTION @extschema@.idem_health() IS
 -- Privileges
 -- ---------------------------------------------------------------------------------------------------------
 
--- Which set opens what: a new function or view is one more line here.  A name stands for every member of the
--- extension so called.
+-- Which set opens what is a table in src/privilege.c.
+
 CREATE FUNCTION @extschema@.idem_privileges(
 	OUT set          text,
 	OUT name         text,
 	OUT privilege    text
 ) RETURNS SETOF record
-	LANGUAGE sql IMMUTABLE PARALLEL SAFE
-	AS $$
-VALUES
-	('signer', 'idem_sign', 'EXECUTE'),
-	('signer', 'idem_preview', 'EXECUTE'),
-	('signer', 'idem_canonical', 'EXECUTE'),
-	('signer', 'idem_param_hash', 'EXECUTE'),
-	('signer', 'idem_key', 'EXECUTE'),
-	('signer', 'idem_downstream_key', 'EXECUTE'),
-	('signer', 'idem_shard', 'EXECUTE'),
-	('signer', 'idem_shard_key', 'EXECUTE'),
-	('signer', 'idem_reply', 'EXECUTE'),
-	('signer', 'idem_http', 'EXECUTE'),
-	('signer', 'idem_http_key', 'EXECUTE'),
-	('caller', 'idem_acquire', 'EXECUTE'),
-	('caller', 'idem_acquire_direct', 'EXECUTE'),
-	('caller', 'idem_commit', 'EXECUTE'),
-	('caller', 'idem_fail', 'EXECUTE'),
-	('caller', 'idem_release', 'EXECUTE'),
-	('caller', 'idem_renew', 'EXECUTE'),
-	('caller', 'idem_status', 'EXECUTE'),
-	('caller', 'idem_status_key', 'EXECUTE'),
-	('caller', 'idem_execute', 'EXECUTE'),
-	('caller', 'idem_require', 'EXECUTE'),
-	('caller', 'idem_canonical', 'EXECUTE'),
-	('caller', 'idem_param_hash', 'EXECUTE'),
-	('caller', 'idem_key', 'EXECUTE'),
-	('caller', 'idem_downstream_key', 'EXECUTE'),
-	('caller', 'idem_shard', 'EXECUTE'),
-	('caller', 'idem_shard_key', 'EXECUTE'),
-	('caller', 'idem_reply', 'EXECUTE'),
-	('caller', 'idem_http', 'EXECUTE'),
-	('caller', 'idem_http_key', 'EXECUTE'),
-	('auditor', 'idem_inspect', 'EXECUTE'),
-	('auditor', 'idem_uncommitted', 'EXECUTE'),
-	('auditor', 'idem_in_flight', 'SELECT'),
-	('auditor', 'idem_stuck', 'SELECT'),
-	('auditor', 'idem_audit', 'SELECT'),
-	('auditor', 'idem_secrets', 'SELECT'),
-	('auditor', 'idem_stat', 'SELECT'),
-	('auditor', 'idem_stat_counters', 'EXECUTE'),
-	('auditor', 'idem_preloaded', 'EXECUTE'),
-	('auditor', 'idem_health', 'EXECUTE'),
-	('auditor', 'idem_alerts', 'SELECT'),
-	('auditor', 'idem_alert', 'SELECT'),
-	('auditor', 'idem_binding', 'SELECT'),
-	('operator', 'idem_reconcile', 'EXECUTE'),
-	('operator', 'idem_maintain', 'EXECUTE'),
-	('operator', 'idem_purge', 'EXECUTE'),
-	('admin', 'idem_policy', 'SELECT, INSERT, UPDATE, DELETE'),
-	('admin', 'idem_policy_version', 'SELECT'),
-	('admin', 'idem_guidance', 'SELECT, INSERT, UPDATE, DELETE'),
-	('admin', 'idem_binding', 'SELECT'),
-	('admin', 'idem_list_version', 'EXECUTE'),
-	('admin', 'idem_longest_retention', 'EXECUTE'),
-	('admin', 'idem_secrets', 'SELECT'),
-	('admin', 'idem_rotate_secret', 'EXECUTE'),
-	('admin', 'idem_import_secret', 'EXECUTE'),
-	('admin', 'idem_export_secret', 'EXECUTE'),
-	('admin', 'idem_revoke_secret', 'EXECUTE'),
-	('admin', 'idem_privileges', 'EXECUTE'),
-	('admin', 'idem_stat_reset', 'EXECUTE'),
-	('admin', 'idem_grant', 'EXECUTE'),
-	('admin', 'idem_revoke', 'EXECUTE')
-$$;
+	LANGUAGE C IMMUTABLE PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_privileges';
 COMMENT ON FUNCTION @extschema@.idem_privileges() IS 'what each set that idem_grant hands out consists of';
-
--- The extension's tables, views and functions, as GRANT names them.  Internal trigger functions, which nobody
--- needs any privilege on, are left out where grants are concerned: see _idem_version_merge.
-CREATE FUNCTION @extschema@.idem_members(
-	OUT name         text,
-	OUT object       text,
-	OUT owner        oid,
-	OUT acl          aclitem[],
-	OUT is_table     bool,
-	OUT is_internal  bool
-) RETURNS SETOF record
-	LANGUAGE sql STABLE PARALLEL SAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-SELECT p.proname::text, 'ROUTINE ' || p.oid::regprocedure::text, p.proowner,
-		coalesce(p.proacl, acldefault('f', p.proowner)), false,
-		p.proname IN ('idem_alert_stuck', 'idem_stat_purged', '_idem_settings', '_idem_require_utf8',
-			'idem_members', 'idem_hand_out', 'idem_close',
-			'idem_bind', 'idem_unbind')
-			OR p.prorettype = 'trigger'::regtype AND p.proname <> 'idem_require'
-	FROM pg_extension AS e
-	JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-		AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
-	JOIN pg_proc AS p ON p.oid = d.objid
-	WHERE e.extname = 'idem'
-UNION ALL
-SELECT c.relname::text, 'TABLE ' || c.oid::regclass::text, c.relowner,
-		coalesce(c.relacl, acldefault('r', c.relowner)), c.relkind = 'r',
-		c.relname = 'idem_secret'
-	FROM pg_extension AS e
-	JOIN pg_depend AS d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-		AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
-	JOIN pg_class AS c ON c.oid = d.objid
-	WHERE e.extname = 'idem' AND c.relkind IN ('r', 'v')
-$$;
-COMMENT ON FUNCTION @extschema@.idem_members() IS 'internal: the extension''s tables, views and functions';
-
-CREATE FUNCTION @extschema@.idem_hand_out(
-	role             regrole,
-	set              text,
-	command          text
-) RETURNS void
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_column
-DECLARE
-	member record;
-BEGIN
-	IF idem_hand_out.role IS NULL OR idem_hand_out.set IS NULL THEN
-		RAISE EXCEPTION '% must not be null', CASE WHEN idem_hand_out.role IS NULL THEN 'role' ELSE 'set' END
-			USING ERRCODE = 'null_value_not_allowed',
-				  HINT = 'Give a role, and one of the sets signer, caller, auditor, operator, admin.';
-	ELSIF NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = idem_hand_out.role) THEN
-		RAISE EXCEPTION 'role does not exist' USING ERRCODE = 'undefined_object';
-	ELSIF NOT EXISTS (SELECT FROM @extschema@.idem_privileges() AS p WHERE p.set = idem_hand_out.set) THEN
-		RAISE EXCEPTION 'unknown set of privileges'
-			USING ERRCODE = 'invalid_parameter_value',
-				  HINT = 'The sets are signer, caller, auditor, operator and admin.';
-	END IF;
-	FOR member IN
-		SELECT p.privilege, m.object
-			FROM @extschema@.idem_privileges() AS p
-			JOIN @extschema@.idem_members() AS m ON m.name = p.name AND (p.privilege = 'EXECUTE') = (m.object LIKE 'ROUTINE %')
-			WHERE p.set = idem_hand_out.set AND NOT m.is_internal
-	LOOP
-		EXECUTE format(command, member.privilege, member.object, idem_hand_out.role::text);
-	END LOOP;
-END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_hand_out(regrole, text, text) IS
-	'internal: GRANT or REVOKE for everything in a set';
-
-CREATE FUNCTION @extschema@.idem_bind(
-	role             regrole,
-	set              text,
-	subject_setting  text
-) RETURNS void
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_column
-DECLARE
-	bound text := (SELECT b.subject_setting FROM @extschema@.idem_binding AS b WHERE b.role = idem_bind.role);
-BEGIN
-	IF idem_bind.subject_setting IS NULL THEN
-		-- what was bound stays so until it is taken back: a grant that is merely repeated must not open it
-		IF bound IS NOT NULL AND idem_bind.set IN ('signer', 'caller') THEN
-			RAISE NOTICE 'role % is still bound to the subject that "%" holds', idem_bind.role, bound
-				USING HINT = 'To grant without a binding, first idem_revoke both signer and caller.';
-		END IF;
-		RETURN;
-	ELSIF idem_bind.set NOT IN ('signer', 'caller') THEN
-		RAISE EXCEPTION 'only signer and caller can be bound to a subject'
-			USING ERRCODE = 'invalid_parameter_value',
-				  HINT = 'What the other sets open concerns all subjects.';
-	END IF;
-	BEGIN
-		INSERT INTO @extschema@.idem_binding (role, subject_setting) VALUES (idem_bind.role, idem_bind.subject_setting)
-			ON CONFLICT (role) DO UPDATE SET subject_setting = excluded.subject_setting;
-	EXCEPTION WHEN check_violation THEN
-		RAISE EXCEPTION 'subject_setting is not the name of a setting of your own'
-			USING ERRCODE = 'invalid_parameter_value',
-				  HINT = 'Such a name has a dot in it, as app.subject has. Those that begin with idem. are not yours.';
-	END;
-END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_bind(regrole, text, text) IS
-	'internal: bind a role to the subject that a setting holds, or say that it is bound already';
-
-CREATE FUNCTION @extschema@.idem_unbind(role regrole) RETURNS void
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-BEGIN
-	DELETE FROM @extschema@.idem_binding AS b
-		WHERE b.role = idem_unbind.role
-		AND NOT EXISTS (SELECT FROM @extschema@.idem_members() AS m, aclexplode(m.acl) AS x
-			WHERE x.grantee = idem_unbind.role
-			AND m.name IN (SELECT p.name FROM @extschema@.idem_privileges() AS p WHERE p.set IN ('signer', 'caller')));
-END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_unbind(regrole) IS
-	'internal: forget the binding of a role that has nothing left of signer and caller';
 
 CREATE FUNCTION @extschema@.idem_grant(
 	role             regrole,
 	set              text,
 	subject_setting  text DEFAULT NULL
 ) RETURNS void
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-BEGIN
-	-- one change at a time: what a role still has decides on its binding
-	LOCK TABLE @extschema@.idem_binding IN SHARE ROW EXCLUSIVE MODE;
-	PERFORM @extschema@.idem_hand_out(idem_grant.role, idem_grant.set, 'GRANT %s ON %s TO %s');
-	PERFORM @extschema@.idem_bind(idem_grant.role, idem_grant.set, idem_grant.subject_setting);
-END
-$$;
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_grant';
 COMMENT ON FUNCTION @extschema@.idem_grant(regrole, text, text) IS
 	'let a role sign (signer), act (caller), look on (auditor), intervene (operator) or rule (admin), a signer or caller for the subject alone that a setting holds; USAGE on the schema is granted apart';
 
@@ -1674,18 +1514,32 @@ CREATE FUNCTION @extschema@.idem_revoke(
 	role             regrole,
 	set              text
 ) RETURNS void
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-BEGIN
-	LOCK TABLE @extschema@.idem_binding IN SHARE ROW EXCLUSIVE MODE;
-	PERFORM @extschema@.idem_hand_out(idem_revoke.role, idem_revoke.set, 'REVOKE %s ON %s FROM %s CASCADE');
-	PERFORM @extschema@.idem_unbind(idem_revoke.role);
-END
-$$;
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_revoke';
 COMMENT ON FUNCTION @extschema@.idem_revoke(regrole, text) IS
 	'take back what idem_grant gave; what another set of the role has in common goes too: grant that one again';
 
+CREATE FUNCTION @extschema@.idem_grant_owner() RETURNS void
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_grant_owner';
+COMMENT ON FUNCTION @extschema@.idem_grant_owner() IS
+	'give the extension''s present owner what the role got that installed it; he calls it after REASSIGN OWNED';
+
+-- What the extension consists of, for the scripts of updates (src/member.c)
+
+CREATE FUNCTION @extschema@._idem_member_list() RETURNS SETOF text
+	LANGUAGE C STABLE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_member_list';
+COMMENT ON FUNCTION @extschema@._idem_member_list() IS
+	'internal: the extension''s members, as _idem_check_members wants them';
+
+CREATE FUNCTION @extschema@._idem_check_members(
+	expected         text[]
+) RETURNS void
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_check_members';
+COMMENT ON FUNCTION @extschema@._idem_check_members(text[]) IS
+	'internal: at the head of an update, refuse where the members are not exactly the former version''s, in its schema and with its owner';
 -- An event trigger may have switched row security on for each new table.  It would hide rows from those whom
 -- idem_grant lets in, and what they change would change nothing.
 ALTER TABLE @extschema@.idem_alert DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
@@ -1702,43 +1556,15 @@ SELECT pg_extension_config_dump('@extschema@.idem_policy_version', '');
 SELECT pg_extension_config_dump('@extschema@.idem_record', '');
 SELECT pg_extension_config_dump('@extschema@.idem_alert', '');
 SELECT pg_extension_config_dump('@extschema@.idem_guidance', '');
-SELECT pg_extension_config_dump('@extschema@.idem_binding', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.oid OPERATOR(pg_catalog.=) role)');
+SELECT pg_extension_config_dump('@extschema@.idem_binding', '');
 
 -- Nothing is open to anybody, PUBLIC and default privileges included; then the installing role gets all, to
--- use and to grant: of a trusted installation it is not the owner.  Tables come without TRIGGER and REFERENCES,
--- which would let it run its code with the owner's rights.  An update does the same to what it adds, and to that
--- alone: what is there has been granted meanwhile.
-CREATE FUNCTION @extschema@.idem_close(
+-- use and to grant: of a trusted installation it is not the owner.  An update does the same to what it adds.
+CREATE FUNCTION @extschema@._idem_close(
 	added            text[]
 ) RETURNS void
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-DECLARE
-	member record;
-	installer oid := (SELECT e.extowner FROM pg_extension AS e WHERE e.extname = 'idem');
-BEGIN
-	FOR member IN
-		SELECT m.object, a.grantee
-			FROM @extschema@.idem_members() AS m, LATERAL (SELECT DISTINCT x.grantee FROM aclexplode(m.acl) AS x) AS a
-			WHERE a.grantee <> m.owner AND (idem_close.added IS NULL OR m.name = ANY (idem_close.added))
-	LOOP
-		EXECUTE format('REVOKE ALL ON %s FROM %s', member.object,
-			CASE WHEN member.grantee = 0 THEN 'PUBLIC' ELSE member.grantee::regrole::text END);
-	END LOOP;
-	FOR member IN
-		SELECT m.object, m.is_table
-			FROM @extschema@.idem_members() AS m
-			WHERE NOT m.is_internal AND m.owner <> installer AND (idem_close.added IS NULL OR m.name = ANY (idem_close.added))
-	LOOP
-		EXECUTE format('GRANT %s ON %s TO %s WITH GRANT OPTION',
-			CASE WHEN member.object LIKE 'ROUTINE %' THEN 'EXECUTE'
-				WHEN member.is_table THEN 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE'
-				ELSE 'SELECT' END,
-			member.object, installer::regrole);
-	END LOOP;
-END
-$$;
-COMMENT ON FUNCTION @extschema@.idem_close(text[]) IS
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_close';
+COMMENT ON FUNCTION @extschema@._idem_close(text[]) IS
 	'internal: at an installation (null) or an update (the names of what it adds), close everything but to the installing role';
-SELECT @extschema@.idem_close(NULL);
+SELECT @extschema@._idem_close(NULL::text[]);

@@ -15,7 +15,7 @@ CREATE TEMP VIEW member AS
 CREATE TEMP VIEW member_function AS SELECT p.* FROM pg_proc AS p JOIN member AS m ON m.classid = 'pg_proc'::regclass AND m.objid = p.oid;
 CREATE TEMP VIEW member_table AS SELECT c.* FROM pg_class AS c JOIN member AS m ON m.classid = 'pg_class'::regclass AND m.objid = c.oid;
 
--- Every object begins with idem_, and has a comment; so has every column. Rows shown are faults.
+-- Every object begins with idem_, or _idem_ where it is not for callers, and has a comment; so has every column. Rows shown are faults.
 SELECT pg_describe_object(classid, objid, 0) FROM member WHERE (pg_identify_object(classid, objid, 0)).identity !~ '^(public\.)?_?idem_' AND (pg_identify_object(classid, objid, 0)).identity !~ 'public\._?idem_';
 SELECT pg_describe_object(classid, objid, 0) FROM member AS m
 WHERE obj_description(m.objid, (SELECT relname FROM pg_class WHERE oid = m.classid)) IS NULL AND pg_describe_object(classid, objid, 0) !~ '\[\]$'
@@ -32,7 +32,7 @@ SELECT proname FROM member_function WHERE proparallel <> 'u' AND provolatile = '
 SELECT proname, provolatile AS volatile, proparallel AS parallel, proisstrict AS strict, pg_get_function_arguments(oid) AS arguments, pg_get_function_result(oid) AS result FROM member_function
 WHERE proname IN ('idem_sign', 'idem_acquire', 'idem_acquire_direct', 'idem_commit', 'idem_fail', 'idem_release', 'idem_renew', 'idem_status', 'idem_status_key',
 	'idem_canonical', 'idem_param_hash', 'idem_key', 'idem_downstream_key', 'idem_shard', 'idem_shard_key', 'idem_inspect') ORDER BY 1 \gx
--- nothing is open to PUBLIC
+-- nothing is open to PUBLIC, but for what asks itself who calls
 SELECT proname FROM member_function WHERE has_function_privilege('public', oid, 'EXECUTE');
 SELECT relname FROM member_table, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) AS p WHERE relkind IN ('r', 'v') AND has_table_privilege('public', oid, p);
 
@@ -188,5 +188,33 @@ DROP EXTENSION idem;
 DROP SCHEMA "We ird.Sch";
 CREATE EXTENSION idem;
 SELECT pay(8), pay(8);
+
+-- T11: the script says the same however literals are read
+CREATE TABLE made (what text, says text);
+CREATE FUNCTION note_made() RETURNS void LANGUAGE sql AS $$
+	WITH member AS (SELECT d.classid, d.objid, pg_describe_object(d.classid, d.objid, 0) AS what FROM pg_depend AS d JOIN pg_extension AS e
+		ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e' WHERE e.extname = 'idem')
+	INSERT INTO made
+		SELECT what, pg_get_functiondef(objid) FROM member WHERE classid = 'pg_proc'::regclass
+		UNION ALL SELECT what, pg_get_viewdef(objid) FROM member JOIN pg_class AS c ON classid = 'pg_class'::regclass AND c.oid = objid WHERE relkind = 'v'
+		UNION ALL SELECT what || ' ' || conname, pg_get_constraintdef(n.oid) FROM member JOIN pg_constraint AS n ON classid = 'pg_class'::regclass AND conrelid = objid
+		UNION ALL SELECT what, obj_description(objid, (SELECT relname FROM pg_class WHERE oid = classid)) FROM member
+$$;
+SELECT note_made();
+DROP EXTENSION idem;
+SET client_min_messages = error;
+SET standard_conforming_strings = off;
+CREATE EXTENSION idem;
+INSERT INTO idem_binding (role, subject_setting) VALUES ('regress_idem_none', 'app,subject');
+INSERT INTO idem_binding (role, subject_setting) VALUES ('regress_idem_none', 'app.subject');
+RESET standard_conforming_strings;
+RESET client_min_messages;
+SELECT count(*) > 100 AS compared FROM made;
+CREATE TABLE made_on AS TABLE made;
+TRUNCATE made;
+SELECT note_made();
+(TABLE made_on EXCEPT ALL TABLE made) UNION ALL (TABLE made EXCEPT ALL TABLE made_on);
+DROP TABLE made, made_on;
+
 \c :database
 DROP DATABASE idem_test_install;

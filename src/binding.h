@@ -5,6 +5,18 @@
 #define IDEM_BINDING_H
 
 #include "args.h"
+#include "catalog.h"
+
+/* The columns of idem_binding. */
+enum
+{
+	BINDING_ROLE,
+	BINDING_ROLE_OID,
+	BINDING_SUBJECT_SETTING,
+	BINDING_NATTS
+};
+
+extern const Layout binding_layout;
 
 /*
  * Argument n, "subject", of the SQL function that is being called, checked as a label is; and raise 42501 where the
@@ -23,5 +35,8 @@ extern bool binding_exists(void);
  */
 extern bool binding_admits(Oid function, Span subject);
 extern bool binding_admits_writer(Oid trigger_function, Span subject);
+
+/* The role that a row of idem_binding means, as its first two columns tell; InvalidOid: one that is not there. */
+extern Oid	binding_role_of(Oid role_oid, const char *name);
 
 #endif							/* IDEM_BINDING_H */

@@ -50,6 +50,7 @@ typedef struct Members
 	Oid			schema;
 	char	   *stranger;		/* what has a name of ours and is not what the script made; NULL: nothing */
 	Oid			table[TABLE_COUNT];
+	Oid			bound_marker[BINDABLE_COUNT];
 	Oid			claim_type;
 	Oid			outcome_type;
 	Oid			outcome[OUTCOME_COUNT];
@@ -105,10 +106,22 @@ static void on_invalidation(Datum arg, Oid relation);
 /* The function by whose owner all members are judged: made in C, which only a superuser can do. */
 #define OWNED_FUNCTION "_idem_stale"
 
+/* The functions whose access lists mark the roles that are bound to a subject. */
+static const char *const marker_name[BINDABLE_COUNT] = {
+	[SET_SIGNER] = "_idem_bound_signer",
+	[SET_CALLER] = "_idem_bound_caller",
+};
+
 Oid
 catalog_table(IdemTable table)
 {
 	return found(&members.table[table]);
+}
+
+Oid
+catalog_bound_marker(BindableSet set)
+{
+	return found(&members.bound_marker[set]);
 }
 
 Oid
@@ -222,6 +235,15 @@ add_type(List **list, Oid type)
 	ReleaseSysCache(tuple);
 }
 
+/* What has no place here is said to be there, and no more. */
+static void
+add_other(List **list, Oid class_id, Oid object)
+{
+	static const NameData no_name;
+
+	add_member(list, class_id, object, no_name, InvalidOid, InvalidOid, 0, InvalidOid);
+}
+
 List *
 catalog_members_of(Oid extension)
 {
@@ -248,6 +270,8 @@ catalog_members_of(Oid extension)
 			add_function(&list, row->objid);
 		else if (row->classid == TypeRelationId)
 			add_type(&list, row->objid);
+		else
+			add_other(&list, row->classid, row->objid);
 	}
 	systable_endscan(scan);
 	table_close(depend, AccessShareLock);
@@ -406,6 +430,14 @@ take_table(const Member *member, Members *into)
 			into->table[table] = member->object;
 }
 
+static void
+take_function(const Member *member, Members *into)
+{
+	for (int set = 0; set < BINDABLE_COUNT; set++)
+		if (strcmp(NameStr(member->name), marker_name[set]) == 0)
+			into->bound_marker[set] = member->object;
+}
+
 /* Remember a member that is not what it says, with its schema's name. */
 static void
 note_stranger(const Member *member, Members *into)
@@ -433,6 +465,8 @@ find_members(Oid extension, Members *into)
 			take_table(member, into);
 		else if (fits && member->class_id == TypeRelationId)
 			fits = take_type(member, into);
+		else if (fits && member->class_id == ProcedureRelationId)
+			take_function(member, into);
 		if (!fits && into->stranger == NULL)
 			note_stranger(member, into);
 	}

@@ -72,8 +72,8 @@ extern Oid	catalog_extension_owner(void);
 /* One object that belongs to the extension, whether or not it is the script's. */
 typedef struct Member
 {
-	Oid			class_id;		/* RelationRelationId, ProcedureRelationId or TypeRelationId */
-	Oid			object;
+	Oid			class_id;		/* RelationRelationId, ProcedureRelationId, TypeRelationId, or another catalog's */
+	Oid			object;			/* all that is said of an object of another catalog */
 	NameData	name;
 	Oid			schema;
 	Oid			owner;
@@ -87,6 +87,17 @@ typedef struct Member
  */
 extern List *catalog_members(void);
 extern List *catalog_members_of(Oid extension);
+
+/* The sets whose functions carry a subject. */
+typedef enum BindableSet
+{
+	SET_SIGNER,
+	SET_CALLER,
+	BINDABLE_COUNT
+} BindableSet;
+
+/* The function whose access list marks the roles that are bound and have the set (binding.c); raises likewise. */
+extern Oid	catalog_bound_marker(BindableSet set);
 
 /* The OIDs of the composite type idem_claim and of the enum idem_outcome; both raise likewise. */
 extern Oid	catalog_claim_type(void);

@@ -20,9 +20,11 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "replication/message.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
+#include "utils/syscache.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
@@ -108,6 +110,25 @@ may_execute(Oid function, Oid role)
 #endif
 }
 
+/* A catalog's row that is to be changed, to be released; locked against updates in place where minor versions do so. */
+static inline HeapTuple
+find_row_to_change(int cache, Datum key)
+{
+#ifdef InplaceUpdateTupleLock
+	return SearchSysCacheLocked1(cache, key);
+#else
+	return SearchSysCache1(cache, key);
+#endif
+}
+
+static inline void
+release_row_to_change(Relation catalog, ItemPointer tid)
+{
+#ifdef InplaceUpdateTupleLock
+	UnlockTuple(catalog, tid, InplaceUpdateTupleLock);
+#endif
+}
+
 /* Give this transaction something in the log to commit, though it changed nothing. */
 static inline void
 write_log_mark(void)
@@ -127,6 +148,17 @@ materialize_result(FunctionCallInfo fcinfo)
 	InitMaterializedSRF(fcinfo, 0);
 #else
 	SetSingleFuncCall(fcinfo, 0);
+#endif
+}
+
+/* The same where the rows are single values. */
+static inline void
+materialize_values(FunctionCallInfo fcinfo)
+{
+#if PG_VERSION_NUM >= 160000
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+#else
+	SetSingleFuncCall(fcinfo, SRF_SINGLE_USE_EXPECTED);
 #endif
 }
 

@@ -1,5 +1,6 @@
 # pg_dump and restore: records in every state, policies with their history and alerts are carried, secrets never
-# (P2, P3, P10, G04, G05, G06), for a superuser and for the owner of a database who is none.
+# (P2, P3, P10, G04, G05, G06), for a superuser and for the owner of a database who is none. Who is bound to a subject is
+# bound, or refused, whatever a restore loses (P7, T19).
 use strict;
 use warnings;
 
@@ -86,7 +87,7 @@ sub content
 			FROM idem_policy_version ORDER BY scope, version;
 		SELECT * FROM idem_record ORDER BY key;
 		SELECT * FROM idem_alert ORDER BY key, kind;
-		SELECT * FROM idem_binding;
+		SELECT role, role_oid::regrole, subject_setting FROM idem_binding;
 		SELECT t.name, s.* FROM public.token AS t, LATERAL idem_status_key(t.key, 'alice') AS s ORDER BY 1;
 		SELECT e.extname, n.nspname, e.extconfig IS NOT NULL, r.rolname FROM pg_extension AS e
 			JOIN pg_namespace AS n ON n.oid = extnamespace JOIN pg_roles AS r ON r.oid = extowner
@@ -135,6 +136,10 @@ sub check_restored
 	like($err, qr/permission denied/, "$name: and to no more than before");
 	($rc, $out, $err) = $node->psql($db, "SET search_path = $i; SELECT outcome FROM idem_acquire('x', 'alice', 'charge', $order)", extra_params => [ '-U', 'bystander' ]);
 	like($err, qr/permission denied/, "$name: nor is it open to others");
+	# whoever restored it is who granted it there
+	is(as($user, $db, qq{BEGIN; SET search_path = $i; SELECT idem_revoke('agent', 'caller');
+			SELECT has_function_privilege('agent', oid, 'EXECUTE') FROM pg_proc WHERE oid::regproc::text = 'idem_acquire';
+			SELECT count(*) FROM idem_binding; ROLLBACK}), "\nf\n0", "$name: and what is restored can be taken back");
 	return;
 }
 
@@ -247,6 +252,90 @@ subtest 'pg_dumpall carries no secret (P10, E10)' => sub {
 		my $schema = value($node, q{SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace WHERE extname = 'idem'}, $db);
 		has_no_secret("of $db", "$folder/all.sql", value($node, "SELECT encode($schema.idem_export_secret(), 'hex')", $db));
 	}
+};
+
+# What a role is told of bob's operations while app.subject says alice, in a database
+sub looks
+{
+	my ($server, $role, $db, $call) = @_;
+	$call //= "idem_status_key(gen_random_uuid(), 'bob')";
+	my ($rc, $out, $err) = $server->psql($db, "\\set VERBOSITY verbose\nSET app.subject = 'alice';\nSET ROLE $role;\nSELECT count($call)", on_error_stop => 0);
+	return $err =~ /ERROR:  (\w{5})/ ? $1 : $out;
+}
+
+sub marks
+{
+	my ($server, $db) = @_;
+	return $server->safe_psql($db, 'SELECT string_agg(m, \' \' ORDER BY m) FROM _idem_unbound_marks() AS m');
+}
+
+# T19: web and sign are bound, renamed was under another name, gone is a bound role that the other cluster does not have
+subtest 'a restore loses no binding (P7, T19)' => sub {
+	my @roles = qw(web sign renamed free);
+	my $sign = "idem_sign('bob', 'charge', '{\"amount\": 1}')";
+	value($node, 'CREATE DATABASE bound; CREATE ROLE web; CREATE ROLE sign; CREATE ROLE free; CREATE ROLE first_name; CREATE ROLE gone');
+	value($node, q{
+		SET client_min_messages = warning;
+		CREATE EXTENSION idem CASCADE;
+		SELECT idem_grant('web', 'caller', 'app.subject'), idem_grant('gone', 'caller', 'app.subject'), idem_grant('first_name', 'caller', 'app.subject'),
+			idem_grant('sign', 'signer', 'app.subject'), idem_grant('free', 'caller');
+		ALTER ROLE first_name RENAME TO renamed}, 'bound');
+	is(looks($node, $_, 'bound'), '42501', "before: $_ is bound") foreach qw(web renamed);
+	is(looks($node, 'sign', 'bound', $sign), '42501', 'before: so is who signs');
+	is(looks($node, 'free', 'bound'), '1', 'before: free is not');
+
+	# without data the rows are gone, and the grants are there
+	run('without data: dumped', 'pg_dump', '-s', '-f', "$folder/bound.schema.sql", 'bound');
+	value($node, 'CREATE DATABASE bound_schema');
+	run('without data: restored', 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-o', '/dev/null', '-d', 'bound_schema', '-f', "$folder/bound.schema.sql");
+	is(value($node, 'SELECT count(*) FROM idem_binding', 'bound_schema'), '0', 'without data: no row');
+	is(looks($node, $_, 'bound_schema'), '42501', "without data: $_ is refused") foreach qw(web renamed);
+	is(looks($node, 'web', 'bound_schema', "idem_status_key(gen_random_uuid(), 'alice')"), '42501', 'without data: for any subject');
+	# the row is missing for those that can sign, before they find that the secret is another one
+	is(looks($node, 'sign', 'bound_schema', $sign), '42501', 'without data: so is who signs');
+	is(looks($node, 'free', 'bound_schema'), '1', 'without data: free is as before');
+	is(marks($node, 'bound_schema'), 'gone renamed sign web', 'without data: they are told of');
+	value($node, "SELECT idem_grant('web', 'caller', 'app.subject')", 'bound_schema');
+	is(looks($node, 'web', 'bound_schema', "idem_status_key(gen_random_uuid(), 'alice')"), '1', 'bound again, it acts for its subject');
+	is(looks($node, 'web', 'bound_schema'), '42501', 'and for no other');
+
+	# a cluster where one bound role is missing, and OIDs mean others
+	my $other = idem_node('other', -extension => 0, autovacuum => 'off');
+	value($other, 'CREATE ROLE shift_of_oids; CREATE ROLE free; CREATE ROLE sign; CREATE ROLE renamed; CREATE ROLE web; CREATE DATABASE plain; CREATE DATABASE custom; CREATE DATABASE custom_schema');
+	run('dumped', 'pg_dump', '-f', "$folder/bound.sql", 'bound');
+	run('dumped', 'pg_dump', '-F', 'custom', '-f', "$folder/bound.custom", 'bound');
+	# the grants to the role that is missing fail, and nothing else does
+	my $err = '';
+	IPC::Run::run([ $other->installed_command('psql'), '-Xq', '-h', $other->host, '-p', $other->port, '-o', '/dev/null', '-d', 'plain', '-f', "$folder/bound.sql" ],
+		'<', '/dev/null', '2>', \$err);
+	is(join(' ', sort { $a cmp $b } keys %{ { map { $_ => 1 } $err =~ /ERROR:  (.*)/g } }), 'role "gone" does not exist', 'plain: only the missing role is missed');
+	# pg_restore grants on a function to all or to nobody: what is granted to the one that is missing is not granted at all
+	foreach my $how ([ 'custom' ], [ 'custom_schema', '-s' ])
+	{
+		my ($db, @options) = @$how;
+		IPC::Run::run([ $other->installed_command('pg_restore'), '-h', $other->host, '-p', $other->port, @options, '-d', $db, "$folder/bound.custom" ],
+			'<', '/dev/null', '2>', \$err);
+	}
+	my $of_alice = "idem_status_key(gen_random_uuid(), 'alice')";
+	my $rows = q{SELECT string_agg(role || '=' || coalesce(role_oid::regrole::text, 'nobody'), ' ' ORDER BY role) FROM idem_binding};
+	foreach my $db (qw(plain custom))
+	{
+		is(value($other, $rows, $db), 'first_name=nobody gone=nobody sign=sign web=web', "$db: rows mean the roles that are so called here");
+		is(looks($other, 'sign', $db, $sign), '42501', "$db: who has the set signer alone is bound");
+		is(looks($other, 'sign', $db, $sign =~ s/bob/alice/r), '1', "$db: to its subject");
+		is(looks($other, $_, $db), '42501', "$db: $_ is refused") foreach qw(web renamed);
+	}
+	is(looks($other, 'web', 'plain', $of_alice), '1', 'plain: web is bound to its subject');
+	is(looks($other, 'free', 'plain'), '1', 'plain: free is as before');
+	is(marks($other, 'plain'), 'renamed', 'plain: who is to be bound again is told of');
+	is(looks($other, 'sign', 'custom_schema', $sign =~ s/bob/alice/r), '42501', 'without data and with a role missing: refused');
+	is(marks($other, 'custom_schema'), 'sign', 'and told of');
+	# a role that comes later finds its binding
+	value($other, 'CREATE ROLE gone');
+	value($other, "SELECT idem_grant('gone', 'caller')", 'plain');
+	is(looks($other, 'gone', 'plain'), '42501', 'a role that comes later is bound as it was');
+	is(looks($other, 'gone', 'plain', "idem_status_key(gen_random_uuid(), 'alice')"), '1', 'to its subject');
+	$other->stop;
 };
 
 $node->stop;

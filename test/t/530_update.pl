@@ -1,7 +1,8 @@
 # ALTER EXTENSION idem UPDATE: a later version made here, with the changes that versions bring (a column that the library
 # reads, one with a default, functions and a view replaced, a table and a function more), is installed over this one.
 # What is on record stays and answers (P1, P2, P3, P5), sessions of the old library are told what to do (P11), and the
-# objects, their texts and their privileges (P10) are those of a fresh installation.
+# objects, their texts and their privileges (P10) are those of a fresh installation. It is refused where the members are
+# not exactly the former version's (P13, T16).
 use strict;
 use warnings;
 
@@ -56,8 +57,6 @@ sub replaced
 	return ($text, $changed);
 }
 
-my ($privileges, $more_privileges) = replaced(qr/^(CREATE FUNCTION \@extschema\@\.idem_privileges\(.*?^\$\$;\n)/ms,
-	qr/^VALUES\n/m, "VALUES\n\t('caller', 'idem_sample_count', 'EXECUTE'),\n\t('auditor', 'idem_sample', 'SELECT'),\n");
 my ($audit, $more_audit) = replaced(qr/^(CREATE VIEW \@extschema\@\.idem_audit AS.*?;\n)/ms,
 	qr/r\.reconcile_note$/m, 'r.reconcile_note, 9 AS sample');
 my $added = q{
@@ -83,22 +82,38 @@ edit('src/policy.c',
 edit('src/guidance.c',
 	qr/\tGUIDANCE_NATTS\n/, sub { "\tGUIDANCE_AUTHOR,\n\tGUIDANCE_NATTS\n" },
 	qr/(\t\[GUIDANCE_INSTRUCTION\] = TEXTOID,\n)/, sub { "$1\t[GUIDANCE_AUTHOR] = TEXTOID,\n" });
+	# and one check constraint more
+	qr/NULLABLE\(POLICY_POLL_WITH\), (\d+)/, sub { 'NULLABLE(POLICY_POLL_WITH) | NULLABLE(POLICY_NOTE), ' . ($1 + 1) });
+# which set opens what is new
+edit('src/privilege.c',
+	qr/(static const Privilege privileges\[\] = \{\n)/,
+	sub { qq{$1\t{"caller", "idem_sample_count", RUN},\n\t{"auditor", "idem_sample", READ},\n} });
 append_to_file("$next/sql/idem--9.9.sql", $install);
 edit('sql/idem--9.9.sql',
 	qr/(CREATE TABLE \@extschema\@\.idem_policy \(.*?)(\tCONSTRAINT )/s,
 	sub { "$1\tnote pg_catalog.text,\n\tCONSTRAINT idem_policy_note CHECK (note <> ''),\n$2" },
 	qr/(CREATE TABLE \@extschema\@\.idem_guidance \(.*?)(\tCONSTRAINT )/s,
 	sub { "$1\tauthor pg_catalog.text NOT NULL DEFAULT 'nobody',\n$2" },
-	qr/\Q$privileges\E/, sub { $more_privileges },
 	qr/\Q$audit\E/, sub { $more_audit },
 	$place, sub { "$added\n-- What pg_dump carries." });
-append_to_file("$next/sql/idem--$update.sql", q{
+
+# The way there: lock the schema, check the members against the former version's list, create what is new. The list is
+# what this version says of itself; a release writes it down in its script.
+my ($lock) = $install =~ /^(-- The schema is a name in this script\..*?^\$\$;\n)/ms or die 'there is no lock';
+sub update_script
+{
+	my ($list) = @_;
+	my $members = join ",\n", map { "\t'" . s/'/''/gr . "'" } split /\n/, $list;
+	append_to_file("$next/sql/idem--$update.sql", q{
 \echo Use "ALTER EXTENSION idem UPDATE" to load this file. \quit
 SET LOCAL search_path = pg_catalog, pg_temp;
+} . $lock . "SELECT \@extschema\@._idem_check_members(ARRAY[\n$members\n]::text[]);\n" . q{
 ALTER TABLE @extschema@.idem_policy ADD COLUMN note pg_catalog.text, ADD CONSTRAINT idem_policy_note CHECK (note <> '');
 ALTER TABLE @extschema@.idem_guidance ADD COLUMN author pg_catalog.text NOT NULL DEFAULT 'nobody';
-} . ($more_privileges =~ s/CREATE/CREATE OR REPLACE/r) . ($more_audit =~ s/CREATE/CREATE OR REPLACE/r)
-	  . $added . q{SELECT @extschema@.idem_close('{idem_sample,idem_sample_count}');});
+} . ($more_audit =~ s/CREATE/CREATE OR REPLACE/r)
+	  . $added . q{SELECT @extschema@._idem_close('{idem_sample,idem_sample_count}'::text[]);});
+	return;
+}
 
 # A PostgreSQL of our own, for it gets the later version
 shell('it gets a PostgreSQL of its own', "$next/test/lib/prefix $folder/pg >$folder/config");
@@ -135,6 +150,10 @@ sub as
 }
 
 install_owned('owned');
+my $list = value($node, 'SELECT _idem_member_list()');
+is(value($node, 'SELECT "We ird.Sch"._idem_member_list()', 'owned'), $list, 'the list of members is the same in any schema');
+cmp_ok(scalar(() = $list =~ /^(?:function|table|view|type) \S+$/mg), '==', scalar(split /\n/, $list), 'a line for each');
+update_script($list);
 furnish($node);
 my %op = states($node);
 my %expected = (
@@ -245,6 +264,81 @@ $new->query_ok('ROLLBACK');
 is(differences($before, value($node, $objects)), '', 'and rolled back: nothing has changed');
 is(content(), $content, 'nor in the tables');
 is(answer($old, $op{old}), 'ACQUIRED|1|', 'and the old session goes on');
+
+# ---------------------------------------------------------------------------------------------------------
+# An update starts from exactly what the former version made (T16)
+# ---------------------------------------------------------------------------------------------------------
+
+# What the installer, who is no superuser, does to it; and a superuser's hand, or a superuser's own objects in his
+my $i = '"We ird.Sch"';
+my $grab = "ALTER EXTENSION idem ADD";
+my @attacks = (
+	landlord => 'a function of the name that the update brings',
+	"CREATE FUNCTION $i.idem_sample_count() RETURNS int8 LANGUAGE sql AS 'SELECT 1::int8'; $grab FUNCTION $i.idem_sample_count()", qr/idem_sample_count\(\)/,
+	landlord => 'an overload',
+	"CREATE FUNCTION $i.idem_purge(int4, int4 DEFAULT 0) RETURNS int8 LANGUAGE sql AS 'SELECT 1::int8'; $grab FUNCTION $i.idem_purge(int4, int4)", qr/idem_purge\(int4,int4\)/,
+	landlord => 'a table', "CREATE TABLE $i.idem_sample (n int4); $grab TABLE $i.idem_sample", qr/table idem_sample/,
+	landlord => 'a view', "CREATE VIEW $i.idem_more AS SELECT 1 AS n; $grab VIEW $i.idem_more", qr/view idem_more/,
+	landlord => 'a type', "CREATE TYPE $i.idem_kind AS ENUM ('a'); $grab TYPE $i.idem_kind", qr/type idem_kind/,
+	landlord => 'an operator', "CREATE OPERATOR $i.=== (LEFTARG = int4, RIGHTARG = int4, FUNCTION = int4eq); $grab OPERATOR $i.=== (int4, int4)", qr/operator .*===/,
+	landlord => 'a function in another schema', "CREATE SCHEMA other; CREATE FUNCTION other.idem_purge(int4) RETURNS int8 LANGUAGE sql AS 'SELECT 1::int8'; $grab FUNCTION other.idem_purge(int4)", qr/idem_purge\(int4\)/,
+	'' => 'a function that was moved', "CREATE SCHEMA other; ALTER FUNCTION $i.idem_health() SET SCHEMA other", qr/idem_health\(\)/,
+	'' => 'a function that was renamed', "ALTER FUNCTION $i.idem_health() RENAME TO idem_wealth", qr/idem_wealth\(\)|idem_health\(\)/,
+	'' => 'a function with another owner', "ALTER FUNCTION $i.idem_health() OWNER TO landlord", qr/idem_health\(\)/,
+	'' => 'a table with another owner', "ALTER TABLE $i.idem_guidance OWNER TO landlord", qr/idem_guidance/,
+	'' => 'a view with another owner', "ALTER VIEW $i.idem_audit OWNER TO landlord", qr/idem_audit/,
+	'' => 'a view that was taken out', "ALTER EXTENSION idem DROP VIEW $i.idem_audit", qr/view idem_audit/,
+	'' => 'a superuser\'s own table', "CREATE TABLE $i.idem_mine (n int4); $grab TABLE $i.idem_mine", qr/table idem_mine/);
+my $owned_before = value($node, $objects, 'owned');
+while (my ($who, $what, $sql, $named) = splice @attacks, 0, 4)
+{
+	my $hand = session($node, dbname => 'owned');
+	$hand->query_ok('BEGIN');
+	$hand->query_ok("SET LOCAL client_min_messages = warning; " . ($who eq '' ? '' : "SET LOCAL ROLE $who; ") . "$sql; SET LOCAL ROLE landlord");
+	$hand->query('ALTER EXTENSION idem UPDATE');
+	is($hand->sqlstate, '55000', "$what: the update is refused (T16)");
+	like($hand->error, $named, "$what: which is named");
+	$hand->query('ROLLBACK');
+	$hand->quit;
+}
+is(differences(value($node, $objects, 'owned'), $owned_before), '', 'nothing has changed');
+
+# The schema keeps its name while a script runs
+my $updating = session($node, dbname => 'owned');
+my $renaming = session($node, dbname => 'owned');
+foreach my $script ('ALTER EXTENSION idem UPDATE', qq{DROP EXTENSION idem; CREATE EXTENSION idem SCHEMA $i})
+{
+	$updating->query_ok("SET client_min_messages = warning; BEGIN; $script");
+	$renaming->send(qq{ALTER SCHEMA $i RENAME TO swapped});
+	wait_blocked($node, $renaming);
+	$updating->query_ok('ROLLBACK');
+	$renaming->wait;
+	is(value($node, q{SELECT count(*) FROM pg_namespace WHERE nspname = 'swapped'}, 'owned'), '1', "$script: renamed when it is over, not before");
+	value($node, qq{ALTER SCHEMA swapped RENAME TO $i}, 'owned');
+}
+# renamed, not yet committed: the update waits, and goes on under the new name, or not at all
+$renaming->query_ok(qq{BEGIN; ALTER SCHEMA $i RENAME TO swapped});
+$updating->query_ok('BEGIN');
+$updating->send('ALTER EXTENSION idem UPDATE');
+wait_blocked($node, $updating);
+$renaming->query_ok('COMMIT');
+$updating->wait;
+like($updating->sqlstate, qr/^(00000|55000)$/, 'renamed before: the update waits for that');
+is($updating->query(q{SELECT p.oid::regprocedure FROM pg_proc AS p JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+	JOIN pg_extension AS e ON e.oid = d.refobjid AND e.extname = 'idem' WHERE p.pronamespace <> e.extnamespace}), '', 'and all of it lies in one schema');
+$updating->query_ok('ROLLBACK');
+value($node, qq{ALTER SCHEMA swapped RENAME TO $i}, 'owned');
+# renamed after the script was given the name: it finds another, and stops
+$renaming->query_ok(qq{SET allow_system_table_mods = on; BEGIN; UPDATE pg_namespace SET nspname = 'swapped' WHERE nspname = 'We ird.Sch'});
+$updating->send('ALTER EXTENSION idem UPDATE');
+wait_blocked($node, $updating);
+$renaming->query_ok('COMMIT');
+$updating->wait;
+is($updating->sqlstate, '55000', 'renamed meanwhile: the update is refused');
+like($updating->error, qr/was renamed/, 'and says so');
+value($node, qq{ALTER SCHEMA swapped RENAME TO $i}, 'owned');
+is(differences(value($node, $objects, 'owned'), $owned_before), '', 'and nothing has changed');
+$_->quit foreach $updating, $renaming;
 
 value($node, 'ALTER EXTENSION idem UPDATE');
 is(content(), $content, 'updated: policies, their history, records, alerts, texts and secrets are the same (P2)');
