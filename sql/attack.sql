@@ -91,7 +91,7 @@ SELECT raised($$SELECT idem_acquire(idem_sign('alice', 'attack', '1'), 'alice', 
 SELECT idem_preview('alice', 'attack', '1') ? 'fingerprint' AS previews;
 SET ROLE regress_idem_caller;
 SELECT raised($$SELECT idem_sign('alice', 'attack', '1')$$), raised($$SELECT idem_export_secret()$$), raised($$SELECT idem_reconcile(gen_random_uuid(), 'DONE', 'x')$$);
-SELECT raised($$SELECT _idem_close(NULL)$$), raised($$SELECT idem_alert_stuck(gen_random_uuid(), 's', 's', 'h', 1)$$);
+SELECT raised($$SELECT _idem_close(NULL, NULL)$$), raised($$SELECT idem_alert_stuck(gen_random_uuid(), 's', 's', 'h', 1)$$);
 RESET ROLE;
 
 -- Names that shadow ours ------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ SELECT t.s, tampered(VARIADIC t.s) FROM (VALUES
 BEGIN;
 DROP INDEX public.idem_record_retained_until;
 \set VERBOSITY default
-SELECT count(*) FROM idem_uncommitted();
+SELECT count(*) FROM _idem_uncommitted(NULL::idem_ack);
 ROLLBACK;
 \set VERBOSITY terse
 SELECT raised('DROP TABLE public.idem_fast'), raised('DROP FUNCTION public.idem_commit'), raised('DROP TYPE public.idem_ack');

@@ -165,7 +165,7 @@ CREATE TRIGGER rise AFTER UPDATE ON "We ird.Sch".idem_policy_version FOR EACH RO
 CREATE TABLE "We ird.Sch".lure (scope text, material text[], immaterial text[], result_ttl interval);
 CREATE TRIGGER lure AFTER INSERT ON "We ird.Sch".lure FOR EACH ROW EXECUTE FUNCTION "We ird.Sch"._idem_policy_history();
 CREATE TABLE "We ird.Sch".lure2 (scope text REFERENCES "We ird.Sch".idem_policy);
-SELECT "We ird.Sch"._idem_close(NULL);
+SELECT "We ird.Sch"._idem_close(NULL, NULL);
 SELECT count(*) FROM "We ird.Sch"._idem_member_list();
 -- functions and operators of its own in its own path and in pg_temp are not taken for PostgreSQL's
 CREATE FUNCTION "We ird.Sch".trap() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trapped as %', current_user; END $$;

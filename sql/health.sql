@@ -201,7 +201,7 @@ SELECT idem_grant('idem_test_health_role', 'auditor');
 SET ROLE idem_test_health_role;
 SELECT count(*) > 0 AS works FROM idem_health();
 SELECT count(*) FROM idem_alerts;
-SELECT _idem_settings();
+SELECT _idem_settings(NULL);
 \echo :SQLSTATE
 RESET ROLE;
 DROP OWNED BY idem_test_health_role;

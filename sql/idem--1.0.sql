@@ -7,12 +7,6 @@
 -- SET in it decides how literals are read: there is no backslash in them.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
-CREATE FUNCTION @extschema@._idem_require_utf8() RETURNS void
-	LANGUAGE C STABLE PARALLEL SAFE
-	AS 'MODULE_PATHNAME', 'idem_require_utf8';
-COMMENT ON FUNCTION @extschema@._idem_require_utf8() IS 'internal: refuse a database of another encoding';
-SELECT @extschema@._idem_require_utf8();
-
 -- The schema is a name in this script. Its row is locked to the end, so that the name cannot pass to another one on
 -- the way: what is called by it here is what was made here.
 DO $$
@@ -42,6 +36,14 @@ COMMENT ON TYPE @extschema@.idem_outcome IS 'what an acquire or a status found';
 CREATE TYPE @extschema@.idem_ack AS ENUM ('OK', 'NOT_OWNER', 'ALREADY', 'NONE');
 COMMENT ON TYPE @extschema@.idem_ack IS
 	'what became of a commit, fail, release, renew or reconcile; unless it is OK, roll your own rows back';
+
+-- What this script, and the objects that it makes, call takes an argument of a type that it made, and is called with a
+-- null of it: nobody can have put a function there before that the call fits as well.
+CREATE FUNCTION @extschema@._idem_require_utf8(@extschema@.idem_ack) RETURNS void
+	LANGUAGE C STABLE PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'idem_require_utf8';
+COMMENT ON FUNCTION @extschema@._idem_require_utf8(@extschema@.idem_ack) IS 'internal: refuse a database of another encoding';
+SELECT @extschema@._idem_require_utf8(NULL::@extschema@.idem_ack);
 
 CREATE TYPE @extschema@.idem_claim AS (
 	outcome          @extschema@.idem_outcome,
@@ -371,7 +373,11 @@ COMMENT ON FUNCTION @extschema@.idem_revoke_secret(text) IS
 	'stop recognising what this secret has signed, at once and for good';
 
 -- the first secret
-SELECT @extschema@.idem_rotate_secret(NULL::interval);
+CREATE FUNCTION @extschema@._idem_first_secret(@extschema@.idem_ack) RETURNS void
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_first_secret';
+COMMENT ON FUNCTION @extschema@._idem_first_secret(@extschema@.idem_ack) IS 'internal: make the secret that an installation begins with';
+SELECT @extschema@._idem_first_secret(NULL::@extschema@.idem_ack);
 
 
 -- ---------------------------------------------------------------------------------------------------------
@@ -698,7 +704,8 @@ COMMENT ON FUNCTION @extschema@.idem_status_key(uuid, text, interval) IS
 
 -- Audits (src/audit.c)
 
-CREATE FUNCTION @extschema@.idem_uncommitted(
+CREATE FUNCTION @extschema@._idem_uncommitted(
+	@extschema@.idem_ack,
 	OUT key              uuid,
 	OUT scope            text,
 	OUT subject          text,
@@ -712,7 +719,7 @@ CREATE FUNCTION @extschema@.idem_uncommitted(
 ) RETURNS SETOF record
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_uncommitted';
-COMMENT ON FUNCTION @extschema@.idem_uncommitted() IS
+COMMENT ON FUNCTION @extschema@._idem_uncommitted(@extschema@.idem_ack) IS
 	'the claims of transactions that are still open, seen without waiting for them';
 
 CREATE VIEW @extschema@.idem_in_flight AS
@@ -729,7 +736,7 @@ SELECT c.key, c.scope, c.subject,
 			WHERE r.retained_until = 'infinity' AND r.operation IS NULL
 		UNION ALL
 		SELECT u.key, u.scope, u.subject, u.downstream, u.attempt, u.holder, u.trace_id, u.acquired_at, u.lease_until, u.xid
-			FROM @extschema@.idem_uncommitted() AS u
+			FROM @extschema@._idem_uncommitted(NULL::@extschema@.idem_ack) AS u
 	) AS c
 	LEFT JOIN pg_prepared_xacts AS p ON p.transaction = c.xid;
 COMMENT ON VIEW @extschema@.idem_in_flight IS 'operations at work; those of transactions still open have their xid, and the gid of a prepared one';
@@ -1045,6 +1052,17 @@ CREATE FUNCTION @extschema@.idem_stat_counters(
 COMMENT ON FUNCTION @extschema@.idem_stat_counters() IS
 	'this database''s counters, one row for each scope and event; total_time in milliseconds; needs shared_preload_libraries';
 
+CREATE FUNCTION @extschema@._idem_stat_counters(
+	@extschema@.idem_ack,
+	OUT scope            text,
+	OUT event            text,
+	OUT calls            int8,
+	OUT total_time       float8
+) RETURNS SETOF record
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_stat_counters';
+COMMENT ON FUNCTION @extschema@._idem_stat_counters(@extschema@.idem_ack) IS 'internal: the same, for the view idem_stat';
+
 CREATE FUNCTION @extschema@.idem_stat_reset() RETURNS void
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_stat_reset';
@@ -1081,7 +1099,7 @@ WITH sums AS (
 			sum(c.calls) FILTER (WHERE c.event = 'purged') AS purged,
 			sum(c.calls) FILTER (WHERE c.event IN ('acquire.param_mismatch', 'execute.param_mismatch')) AS mismatched,
 			sum(c.total_time) AS total_time
-		FROM @extschema@.idem_stat_counters() AS c
+		FROM @extschema@._idem_stat_counters(NULL::@extschema@.idem_ack) AS c
 		GROUP BY c.scope
 ), counts AS (
 	SELECT s.scope, coalesce(s.calls, 0) AS calls, coalesce(s.executed, 0) AS executed,
@@ -1182,13 +1200,15 @@ COMMENT ON COLUMN @extschema@.idem_alerts.detail IS 'what else is known of the l
 -- Health.  Each check looks at little: the whole is meant to be asked every few seconds.
 
 CREATE FUNCTION @extschema@._idem_settings(
+	@extschema@.idem_ack,
+	OUT is_preloaded     bool,
 	OUT is_served        bool,
 	OUT fast_path        bool,
 	OUT max_clock_skew   interval
 ) RETURNS record
 	LANGUAGE C STABLE PARALLEL SAFE
 	AS 'MODULE_PATHNAME', 'idem_settings';
-COMMENT ON FUNCTION @extschema@._idem_settings() IS
+COMMENT ON FUNCTION @extschema@._idem_settings(@extschema@.idem_ack) IS
 	'internal: settings of idem, and whether idem.databases names this database';
 
 -- Its tables, views and types are those that were made here, whatever has become of them: bound, and not looked for by
@@ -1307,7 +1327,7 @@ leases AS (
 -- the view raises an error where nothing is counted
 remarkable (scope, finding) AS (
 	SELECT f ->> 0, f ->> 1
-		FROM jsonb_array_elements(CASE WHEN @extschema@.idem_preloaded() THEN (
+		FROM jsonb_array_elements(CASE WHEN (SELECT o.is_preloaded FROM @extschema@._idem_settings(NULL::@extschema@.idem_ack) AS o) THEN (
 			SELECT jsonb_agg(jsonb_build_array(s.scope, s.finding))
 				FROM (SELECT t.scope, t.finding FROM @extschema@.idem_stat AS t WHERE t.finding <> 'nothing remarkable'
 					ORDER BY t.calls DESC LIMIT 10) AS s) END) AS f
@@ -1322,11 +1342,12 @@ faults (name, status, detail, advice) AS (
 	UNION ALL
 	SELECT 'preload', 'warn', 'the library is not preloaded: nothing is counted, and no worker runs',
 			'Set shared_preload_libraries = ''idem'' and restart the server.'
-		WHERE NOT @extschema@.idem_preloaded()
+		FROM @extschema@._idem_settings(NULL::@extschema@.idem_ack) AS o
+		WHERE NOT o.is_preloaded
 	UNION ALL
 	SELECT 'worker', 'warn', 'no maintenance worker cares for this database',
 			'Name the database in idem.databases and restart, or call idem_maintain() every minute by a scheduler.'
-		FROM @extschema@._idem_settings() AS o
+		FROM @extschema@._idem_settings(NULL::@extschema@.idem_ack) AS o
 		WHERE NOT pg_is_in_recovery()
 		AND NOT (o.is_served AND EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.backend_type = 'idem launcher'))
 	UNION ALL
@@ -1340,7 +1361,7 @@ faults (name, status, detail, advice) AS (
 		AND NOT EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.sync_state IN ('sync', 'quorum'))
 	UNION ALL
 	SELECT 'fast_path', 'warn', 'idem.fast_path is off', 'Turn it on unless there is a reason: each claim costs two writes without it.'
-		FROM @extschema@._idem_settings() AS o
+		FROM @extschema@._idem_settings(NULL::@extschema@.idem_ack) AS o
 		WHERE NOT o.fast_path
 	UNION ALL
 	SELECT 'horizon', 'warn', format('a transaction has been open for %s s', ceil(extract(epoch FROM clock_timestamp() - o.since))),
@@ -1372,7 +1393,7 @@ faults (name, status, detail, advice) AS (
 				(SELECT max(r.acquired_at) FROM @extschema@.idem_record AS r WHERE r.retained_until = 'infinity'),
 				(SELECT max(a.last_at) FROM @extschema@.idem_alert AS a),
 				(SELECT max(s.created_at) FROM @extschema@.idem_secret AS s)) AS latest) AS o
-		WHERE o.latest > clock_timestamp() + (SELECT s.max_clock_skew FROM @extschema@._idem_settings() AS s)
+		WHERE o.latest > clock_timestamp() + (SELECT s.max_clock_skew FROM @extschema@._idem_settings(NULL::@extschema@.idem_ack) AS s)
 	UNION ALL
 	SELECT 'secrets', 'bad', 'no secret signs', 'Call idem_rotate_secret(), or bring the former one with idem_import_secret().'
 		WHERE NOT EXISTS (SELECT FROM @extschema@.idem_secret AS s WHERE s.signing)
@@ -1477,7 +1498,7 @@ faults (name, status, detail, advice) AS (
 SELECT f.name, f.status, f.detail, f.advice FROM faults AS f
 UNION ALL
 SELECT c.name, 'ok',
-		CASE WHEN c.name = 'traffic' AND NOT @extschema@.idem_preloaded() THEN 'not counted: the library is not preloaded' END, NULL
+		CASE WHEN c.name = 'traffic' AND NOT (SELECT o.is_preloaded FROM @extschema@._idem_settings(NULL::@extschema@.idem_ack) AS o) THEN 'not counted: the library is not preloaded' END, NULL
 	FROM checks AS c
 	WHERE NOT EXISTS (SELECT FROM faults AS f WHERE f.name = c.name);
 END;
@@ -1534,11 +1555,12 @@ COMMENT ON FUNCTION @extschema@._idem_member_list() IS
 	'internal: the extension''s members, as _idem_check_members wants them';
 
 CREATE FUNCTION @extschema@._idem_check_members(
-	expected         text[]
+	expected         text[],
+	@extschema@.idem_ack
 ) RETURNS void
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_check_members';
-COMMENT ON FUNCTION @extschema@._idem_check_members(text[]) IS
+COMMENT ON FUNCTION @extschema@._idem_check_members(text[], @extschema@.idem_ack) IS
 	'internal: at the head of an update, refuse where the members are not exactly the former version''s, in its schema and with its owner';
 -- An event trigger may have switched row security on for each new table.  It would hide rows from those whom
 -- idem_grant lets in, and what they change would change nothing.
@@ -1561,10 +1583,11 @@ SELECT pg_extension_config_dump('@extschema@.idem_binding', '');
 -- Nothing is open to anybody, PUBLIC and default privileges included; then the installing role gets all, to
 -- use and to grant: of a trusted installation it is not the owner.  An update does the same to what it adds.
 CREATE FUNCTION @extschema@._idem_close(
-	added            text[]
+	added            text[],
+	@extschema@.idem_ack
 ) RETURNS void
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_close';
-COMMENT ON FUNCTION @extschema@._idem_close(text[]) IS
+COMMENT ON FUNCTION @extschema@._idem_close(text[], @extschema@.idem_ack) IS
 	'internal: at an installation (null) or an update (the names of what it adds), close everything but to the installing role';
-SELECT @extschema@._idem_close(NULL::text[]);
+SELECT @extschema@._idem_close(NULL::text[], NULL::@extschema@.idem_ack);

@@ -66,7 +66,7 @@ INSERT INTO argument VALUES
 	('idem_http_key', $$'"x"'$$), ('idem_list_version', $$'{/a}', NULL$$), ('idem_longest_retention', ''), ('idem_rotate_secret', ''),
 	('idem_import_secret', $$sha256('privileges')$$), ('idem_export_secret', ''), ('idem_revoke_secret', ':secret'),
 	('idem_grant', $$'regress_idem_nobody', 'signer'$$), ('idem_revoke', $$'regress_idem_nobody', 'signer'$$), ('idem_grant_owner', ''), ('idem_health', ''), ('idem_privileges', ''),
-	('idem_stat_counters', ''), ('idem_stat_reset', ''), ('idem_preloaded', ''), ('idem_uncommitted', '');
+	('idem_stat_counters', ''), ('idem_stat_reset', ''), ('idem_preloaded', ''), ('_idem_uncommitted', 'NULL'), ('_idem_stat_counters', 'NULL');
 -- what is not named above is called with nulls; a trigger is hung on a table of one's own
 CREATE VIEW call AS
 SELECT p.proname::text AS name,

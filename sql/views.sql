@@ -117,7 +117,7 @@ SELECT count(*) FROM idem_record;
 SELECT count(*) FROM idem_fast;
 SELECT count(*) FROM idem_alert;
 SELECT count(*) FROM idem_secret;
-SELECT count(*) FROM idem_uncommitted();
+SELECT count(*) FROM _idem_uncommitted(NULL::idem_ack);
 RESET ROLE;
 SELECT idem_grant('idem_test_views_role', 'auditor');
 SET ROLE idem_test_views_role;

@@ -19,7 +19,7 @@
 
 PG_FUNCTION_INFO_V1(idem_uncommitted);
 
-/* The columns of idem_uncommitted(). */
+/* The columns of _idem_uncommitted(). */
 enum
 {
 	UNCOMMITTED_KEY,
@@ -156,7 +156,7 @@ list_record(ReturnSetInfo *result)
 }
 
 /*
- * idem_uncommitted(OUT key uuid, ..., OUT xid xid) RETURNS SETOF record
+ * _idem_uncommitted(idem_ack, OUT key uuid, ..., OUT xid xid) RETURNS SETOF record
  */
 Datum
 idem_uncommitted(PG_FUNCTION_ARGS)

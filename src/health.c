@@ -13,6 +13,7 @@
 #include "utils/varlena.h"
 
 #include "guc.h"
+#include "stat.h"
 
 PG_FUNCTION_INFO_V1(idem_settings);
 PG_FUNCTION_INFO_V1(idem_require_utf8);
@@ -20,6 +21,7 @@ PG_FUNCTION_INFO_V1(idem_require_utf8);
 /* The columns of _idem_settings(). */
 enum
 {
+	SETTINGS_IS_PRELOADED,
 	SETTINGS_IS_SERVED,
 	SETTINGS_FAST_PATH,
 	SETTINGS_MAX_CLOCK_SKEW,
@@ -52,7 +54,8 @@ skew_interval(void)
 }
 
 /*
- * _idem_settings(OUT is_served boolean, OUT fast_path boolean, OUT max_clock_skew interval) RETURNS record
+ * _idem_settings(idem_ack, OUT is_preloaded boolean, OUT is_served boolean, OUT fast_path boolean,
+ *		OUT max_clock_skew interval) RETURNS record
  */
 Datum
 idem_settings(PG_FUNCTION_ARGS)
@@ -63,6 +66,7 @@ idem_settings(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+	values[SETTINGS_IS_PRELOADED] = BoolGetDatum(stat_is_preloaded());
 	values[SETTINGS_IS_SERVED] = BoolGetDatum(is_served());
 	values[SETTINGS_FAST_PATH] = BoolGetDatum(guc_fast_path);
 	values[SETTINGS_MAX_CLOCK_SKEW] = IntervalPGetDatum(skew_interval());
@@ -70,7 +74,7 @@ idem_settings(PG_FUNCTION_ARGS)
 }
 
 /*
- * _idem_require_utf8() RETURNS void
+ * _idem_require_utf8(idem_ack) RETURNS void
  *
  * For the install script: refuses a database of another encoding.
  */

@@ -212,7 +212,7 @@ check_places(const Line *all, int count, const Member *self)
 }
 
 /*
- * _idem_check_members(expected text[]) RETURNS void
+ * _idem_check_members(expected text[], idem_ack) RETURNS void
  *
  * Raises 55000 naming the first member that is wrongly placed or owned, not expected or missing.
  */

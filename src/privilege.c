@@ -79,13 +79,14 @@ static const Privilege privileges[] = {
 	{"caller", "idem_http", RUN},
 	{"caller", "idem_http_key", RUN},
 	{"auditor", "idem_inspect", RUN},
-	{"auditor", "idem_uncommitted", RUN},
+	{"auditor", "_idem_uncommitted", RUN},
 	{"auditor", "idem_in_flight", READ},
 	{"auditor", "idem_stuck", READ},
 	{"auditor", "idem_audit", READ},
 	{"auditor", "idem_secrets", READ},
 	{"auditor", "idem_stat", READ},
 	{"auditor", "idem_stat_counters", RUN},
+	{"auditor", "_idem_stat_counters", RUN},
 	{"auditor", "idem_preloaded", RUN},
 	{"auditor", "idem_health", RUN},
 	{"auditor", "idem_alerts", READ},
@@ -515,7 +516,7 @@ is_named(const Member *member, ArrayType *names)
 }
 
 /*
- * _idem_close(added text[]) RETURNS void
+ * _idem_close(added text[], idem_ack) RETURNS void
  *
  * At an installation (null) or an update (the names of what it adds), close everything but to the installing role.
  * What was there before an update has been granted meanwhile, and stays as it is.

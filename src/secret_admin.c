@@ -28,6 +28,7 @@
 #define ID_PREFIX "idem:secret:"
 #define LONGEST_VERIFY_FOR_MONTHS 1200
 
+PG_FUNCTION_INFO_V1(idem_first_secret);
 PG_FUNCTION_INFO_V1(idem_rotate_secret);
 PG_FUNCTION_INFO_V1(idem_import_secret);
 PG_FUNCTION_INFO_V1(idem_export_secret);
@@ -334,6 +335,22 @@ idem_rotate_secret(PG_FUNCTION_ARGS)
 	}
 	prevent_where_nothing_is_written("idem_rotate_secret()");
 	PG_RETURN_DATUM(store_and_wipe(generator_bytes(MADE_LENGTH), true, verify_for));
+}
+
+/*
+ * _idem_first_secret(idem_ack) RETURNS void
+ *
+ * For the install script: makes the secret that an installation begins with.
+ */
+Datum
+idem_first_secret(PG_FUNCTION_ARGS)
+{
+	Interval	least;
+
+	policy_begin();
+	longest_retention(&least);
+	(void) store_and_wipe(generator_bytes(MADE_LENGTH), true, &least);
+	PG_RETURN_VOID();
 }
 
 /*

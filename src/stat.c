@@ -406,6 +406,12 @@ stat_at_abort(void)
 
 /* ----- SQL ----- */
 
+bool
+stat_is_preloaded(void)
+{
+	return shared != NULL;
+}
+
 static void
 require_preload(void)
 {
@@ -459,7 +465,7 @@ put_entry(ReturnSetInfo *result, Entry *entry)
 Datum
 idem_preloaded(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(shared != NULL);
+	PG_RETURN_BOOL(stat_is_preloaded());
 }
 
 /*

@@ -54,6 +54,9 @@ extern void stat_at_abort(void);
 extern void stat_at_subabort(SubTransactionId subid);
 extern void stat_at_subcommit(SubTransactionId subid, SubTransactionId parent);
 
+/* Is the library preloaded, so that calls are counted? */
+extern bool stat_is_preloaded(void);
+
 /* Ask for shared memory and define what only the postmaster may set; while the library is preloaded. */
 extern void stat_request_memory(void);
 

@@ -162,7 +162,7 @@ sub seen
 }
 my $watcher = session($node, user => 'watcher');
 my $watched = join "\n", map { $watcher->query_ok($_) } map { "SELECT * FROM $_" }
-  qw(idem_audit idem_in_flight idem_stuck idem_alerts idem_alert idem_secrets idem_stat idem_binding pg_stat_activity pg_stat_statements pg_stats idem_health() idem_uncommitted());
+  qw(idem_audit idem_in_flight idem_stuck idem_alerts idem_alert idem_secrets idem_stat idem_binding pg_stat_activity pg_stat_statements pg_stats idem_health() _idem_uncommitted(NULL::idem_ack));
 my $log = log_since($node, $start);
 my ($dump, $err) = ('', '');
 IPC::Run::run([ $node->installed_command('pg_dump'), '-h', $node->host, '-p', $node->port, '-T', 'own', 'postgres' ], '>', \$dump, '2>', \$err) or die $err;

@@ -107,11 +107,11 @@ sub update_script
 	append_to_file("$next/sql/idem--$update.sql", q{
 \echo Use "ALTER EXTENSION idem UPDATE" to load this file. \quit
 SET LOCAL search_path = pg_catalog, pg_temp;
-} . $lock . "SELECT \@extschema\@._idem_check_members(ARRAY[\n$members\n]::text[]);\n" . q{
+} . $lock . "SELECT \@extschema\@._idem_check_members(ARRAY[\n$members\n]::text[], NULL::\@extschema\@.idem_ack);\n" . q{
 ALTER TABLE @extschema@.idem_policy ADD COLUMN note pg_catalog.text, ADD CONSTRAINT idem_policy_note CHECK (note <> '');
 ALTER TABLE @extschema@.idem_guidance ADD COLUMN author pg_catalog.text NOT NULL DEFAULT 'nobody';
 } . ($more_audit =~ s/CREATE/CREATE OR REPLACE/r)
-	  . $added . q{SELECT @extschema@._idem_close('{idem_sample,idem_sample_count}'::text[]);});
+	  . $added . q{SELECT @extschema@._idem_close('{idem_sample,idem_sample_count}'::text[], NULL::@extschema@.idem_ack);});
 	return;
 }
 
