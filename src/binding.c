@@ -275,7 +275,7 @@ binding_of(const BindingCache *known, Oid role)
 		bsearch(&wanted, known->binding, known->count, sizeof(Binding), compare_roles);
 }
 
-/* Is this the subject that a binding's setting holds?  One that is unset or empty holds none, and no subject is empty. */
+/* Is this the subject that a binding's setting holds?  Unset or empty it holds none, and no subject is empty. */
 static bool
 binding_holds(const Binding *binding, Span subject)
 {

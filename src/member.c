@@ -162,6 +162,17 @@ idem_member_list(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+static void refuse_null_line(void) pg_attribute_noreturn();
+
+static void
+refuse_null_line(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("the list of members must not be null, and have no null in it"),
+			 errhint("Give what _idem_member_list() returned where the former version was installed.")));
+}
+
 /* The expected lines, sorted.  Raises 22004 for a null. */
 static char **
 expected_lines(FunctionCallInfo fcinfo, int *count)
@@ -169,24 +180,17 @@ expected_lines(FunctionCallInfo fcinfo, int *count)
 	Datum	   *values;
 	bool	   *nulls;
 	char	  **expected;
-	bool		has_null = PG_ARGISNULL(0);
 
-	*count = 0;
-	if (!has_null)
-	{
-		deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
-		expected = palloc(sizeof(char *) * Max(1, *count));
-	}
+	if (PG_ARGISNULL(0))
+		refuse_null_line();
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
+	expected = palloc(sizeof(char *) * Max(1, *count));
 	for (int i = 0; i < *count; i++)
 	{
-		has_null |= nulls[i];
-		expected[i] = nulls[i] ? "" : TextDatumGetCString(values[i]);
+		if (nulls[i])
+			refuse_null_line();
+		expected[i] = TextDatumGetCString(values[i]);
 	}
-	if (has_null)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("the list of members must not be null, and have no null in it"),
-				 errhint("Give what _idem_member_list() returned where the former version was installed.")));
 	qsort(expected, *count, sizeof(char *), compare_strings);
 	return expected;
 }

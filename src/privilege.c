@@ -434,8 +434,8 @@ idem_privileges(PG_FUNCTION_ARGS)
 /* ----- the extension's owner, who of a trusted installation is not the owner of its objects ----- */
 
 /*
- * What he gets, to use and to grant; the markers of bindings as well, so that he can restore a dump.  Tables come without TRIGGER and REFERENCES, which would let him run his code
- * with the owner's rights.
+ * What he gets, to use and to grant; the markers of bindings as well, so that he can restore a dump.  Tables come
+ * without TRIGGER and REFERENCES, which would let him run his code with the owner's rights.
  */
 static AclMode
 rights_of_installer(const Member *member)
