@@ -91,7 +91,7 @@ SELECT raised($$SELECT idem_acquire(idem_sign('alice', 'attack', '1'), 'alice', 
 SELECT idem_preview('alice', 'attack', '1') ? 'fingerprint' AS previews;
 SET ROLE regress_idem_caller;
 SELECT raised($$SELECT idem_sign('alice', 'attack', '1')$$), raised($$SELECT idem_export_secret()$$), raised($$SELECT idem_reconcile(gen_random_uuid(), 'DONE', 'x')$$);
-SELECT raised($$SELECT _idem_close(NULL, NULL)$$), raised($$SELECT idem_alert_stuck(gen_random_uuid(), 's', 's', 'h', 1)$$);
+SELECT raised($$SELECT _idem_close(NULL, NULL)$$);
 RESET ROLE;
 
 -- Names that shadow ours ------------------------------------------------------------------------------------

@@ -847,65 +847,15 @@ COMMENT ON FUNCTION @extschema@.idem_require() IS
 	'trigger for tables of one''s own, with the arguments scope and key column: refuse a row whose key names no operation under way';
 
 
--- Care: what lapses goes, what is stuck is told of
-
-CREATE FUNCTION @extschema@.idem_alert_stuck(
-	key              uuid,
-	scope            text,
-	subject          text,
-	holder           text,
-	attempt          int4
-) RETURNS void
-	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
-	AS 'MODULE_PATHNAME', 'idem_alert_stuck';
-COMMENT ON FUNCTION @extschema@.idem_alert_stuck(uuid, text, text, text, int4) IS
-	'internal: raise the alert for one stuck claim';
+-- Care: what lapses goes, what is stuck is told of (src/maintain.c)
 
 -- A lapsed row is deleted only if it has still lapsed once it is locked; rows that are locked elsewhere are left
 -- to the next call.  A guard row stays as long as its operation is at work, or finished within the guard's time.
 CREATE FUNCTION @extschema@.idem_purge(
 	max_rows         int4 DEFAULT 10000
 ) RETURNS int8
-	LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	SET plan_cache_mode = force_generic_plan
-	SET enable_seqscan = off
-	AS $$
-DECLARE
-	now_at timestamptz := clock_timestamp();
-	purged int8;
-BEGIN
-	IF max_rows IS NULL THEN
-		RAISE EXCEPTION 'max_rows must not be null'
-			USING ERRCODE = 'null_value_not_allowed',
-				  HINT = 'Give the number of rows to delete at most.';
-	ELSIF max_rows <= 0 THEN
-		RAISE EXCEPTION 'max_rows must be positive'
-			USING ERRCODE = 'invalid_parameter_value',
-				  HINT = 'Give the number of rows to delete at most.';
-	END IF;
-	WITH gone AS (
-		DELETE FROM @extschema@.idem_record AS r
-			WHERE r.ctid = ANY (ARRAY(
-				SELECT c.ctid FROM @extschema@.idem_record AS c
-					WHERE c.retained_until <= now_at AND c.state <> 'I'
-					AND (c.operation IS NULL OR NOT EXISTS (
-						SELECT FROM @extschema@.idem_record AS o
-							WHERE o.key = c.operation
-							AND (o.state = 'I' OR o.finished_at + (c.retained_until - c.finished_at) > now_at)))
-					ORDER BY c.retained_until
-					LIMIT max_rows
-					FOR UPDATE SKIP LOCKED))
-			RETURNING r.scope
-	), sums AS (
-		SELECT g.scope, count(*) AS n FROM gone AS g GROUP BY g.scope
-	), counted AS MATERIALIZED (
-		SELECT s.n, @extschema@.idem_stat_purged(s.scope, s.n) FROM sums AS s
-	)
-	SELECT coalesce(sum(c.n), 0) INTO purged FROM counted AS c;
-	RETURN purged;
-END
-$$;
+	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_purge';
 COMMENT ON FUNCTION @extschema@.idem_purge(int4) IS
 	'delete records that have lapsed, at most so many; those in flight never lapse; returns how many went';
 
@@ -914,49 +864,8 @@ CREATE FUNCTION @extschema@.idem_maintain(
 	OUT newly_stuck      int8,
 	OUT alerts_purged    int8
 ) RETURNS record
-	LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_column
-DECLARE
-	batch CONSTANT int4 := 10000;
-	alerts_before timestamptz;
-	claim record;
-	went int8;
-BEGIN
-	-- the settings are known once the library is loaded, by any of its functions: this may be a session's first call
-	PERFORM @extschema@.idem_longest_retention();
-	alerts_before := clock_timestamp() - current_setting('idem.alert_retention')::interval;
-	purged := 0;
-	newly_stuck := 0;
-	-- bounded, so that one call never runs for hours: the next one goes on
-	FOR round IN 1 .. 10 LOOP
-		went := @extschema@.idem_purge(batch);
-		purged := purged + went;
-		EXIT WHEN went < batch;
-	END LOOP;
-
-	FOR claim IN
-		SELECT s.key, s.scope, s.subject, s.holder, s.attempt
-			FROM @extschema@.idem_stuck AS s
-			WHERE NOT EXISTS (SELECT FROM @extschema@.idem_alert AS a
-				WHERE a.key = s.key AND a.kind = 'stuck' AND a.last_at >= s.lease_until)
-			LIMIT 10000
-	LOOP
-		PERFORM @extschema@.idem_alert_stuck(claim.key, claim.scope, claim.subject, claim.holder, claim.attempt);
-		newly_stuck := newly_stuck + 1;
-	END LOOP;
-
-	DELETE FROM @extschema@.idem_alert AS a
-		WHERE a.ctid = ANY (ARRAY(
-			SELECT c.ctid FROM @extschema@.idem_alert AS c
-				WHERE c.last_at < alerts_before
-				ORDER BY c.last_at
-				LIMIT batch
-				FOR UPDATE SKIP LOCKED));
-	GET DIAGNOSTICS alerts_purged = ROW_COUNT;
-END
-$$;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_maintain';
 COMMENT ON FUNCTION @extschema@.idem_maintain() IS
 	'regular care in one call: purge what has lapsed, raise an alert for each newly stuck claim, drop old alerts';
 
@@ -1067,15 +976,6 @@ CREATE FUNCTION @extschema@.idem_stat_reset() RETURNS void
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_stat_reset';
 COMMENT ON FUNCTION @extschema@.idem_stat_reset() IS 'set this database''s counters to zero';
-
-CREATE FUNCTION @extschema@.idem_stat_purged(
-	scope            text,
-	count            int8
-) RETURNS void
-	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
-	AS 'MODULE_PATHNAME', 'idem_stat_purged';
-COMMENT ON FUNCTION @extschema@.idem_stat_purged(text, int8) IS
-	'internal: count purged records';
 
 -- Each call is in one of the columns from executed to rolled_back, so that these add up to calls.
 CREATE VIEW @extschema@.idem_stat AS

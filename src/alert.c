@@ -26,27 +26,10 @@
 #include "excerpt.h"
 #include "record.h"
 
-PG_FUNCTION_INFO_V1(idem_alert_stuck);
-
 #define LOGGED_DETAIL_LENGTH 1024	/* bytes */
 #define EVIDENCE_MAX_SIZE (64 * 1024 * 1024)	/* bytes of a result; a jsonb holds twice that, the first and the latest */
 #define EVIDENCE_PARTS 64		/* as many late results may be in open transactions at once */
 #define EVIDENCE_AT_ONCE BLCKSZ /* bytes of a detail that is written anew whenever there is a new result */
-
-enum
-{
-	ALERT_KEY,
-	ALERT_KIND,
-	ALERT_COUNT,
-	ALERT_FIRST_AT,
-	ALERT_LAST_AT,
-	ALERT_ROLE,
-	ALERT_SCOPE_NAME,
-	ALERT_SUBJECT_NAME,
-	ALERT_DETAIL,
-	ALERT_PART,
-	ALERT_NATTS
-};
 
 static const Oid column_types[ALERT_NATTS] = {
 	[ALERT_KEY] = UUIDOID,
@@ -269,20 +252,17 @@ alert_raise(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject, cons
 	count_in_row(kind, key, scope, subject, document);
 }
 
-/*
- * idem_alert_stuck(key uuid, scope text, subject text, holder text, attempt int) RETURNS void
- *
- * For idem_maintain(), which has found the claim.
- */
-Datum
-idem_alert_stuck(PG_FUNCTION_ARGS)
+bool
+alert_told_since(Store *alerts, AlertKind kind, const pg_uuid_t *key, TimestampTz since)
 {
-	AlertDetail detail = {.call = "idem_maintain()"};
+	Sighting	sighting;
+	bool		isnull;
 
-	detail.holder = args_optional_label(fcinfo, 3, "holder");
-	if (!PG_ARGISNULL(4))
-		detail.attempt = PG_GETARG_INT32(4);
-	alert_raise(ALERT_STUCK, args_uuid(fcinfo, 0, "key"), args_label(fcinfo, 1, "scope"),
-				args_label(fcinfo, 2, "subject"), &detail);
-	PG_RETURN_VOID();
+	alerts->kind = CStringGetTextDatum(kinds[kind].name);
+	alerts->part = 0;
+	store_find(alerts, key, &sighting);
+	if (TransactionIdIsValid(sighting.rival))
+		return true;
+	return sighting.found &&
+		DatumGetTimestampTz(slot_getattr(alerts->found, ALERT_LAST_AT + 1, &isnull)) >= since;
 }

@@ -4,6 +4,7 @@
 #ifndef IDEM_ALERT_H
 #define IDEM_ALERT_H
 
+#include "datatype/timestamp.h"
 #include "utils/jsonb.h"
 #include "utils/uuid.h"
 
@@ -22,6 +23,22 @@ typedef enum AlertKind
 	ALERT_RECONCILED,			/* ID008: an operator gave a verdict */
 	ALERT_NEVER_OWNER			/* ID010: a call with a token that never held the claim */
 } AlertKind;
+
+/* The columns of idem_alert. */
+enum
+{
+	ALERT_KEY,
+	ALERT_KIND,
+	ALERT_COUNT,
+	ALERT_FIRST_AT,
+	ALERT_LAST_AT,
+	ALERT_ROLE,
+	ALERT_SCOPE_NAME,
+	ALERT_SUBJECT_NAME,
+	ALERT_DETAIL,
+	ALERT_PART,
+	ALERT_NATTS
+};
 
 /* What is said of one event; each part may be missing (data NULL, 0, NULL). */
 typedef struct AlertDetail
@@ -48,6 +65,12 @@ extern void alert_raise(AlertKind kind, const pg_uuid_t *key, Span scope, Span s
 /* The log line alone: for calls that write nothing. */
 extern void alert_log(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject,
 					  const AlertDetail *detail);
+
+/*
+ * Was an event of this kind written since a time, or is somebody writing one?  alerts: the table, opened; in the current
+ * memory context.
+ */
+extern bool alert_told_since(Store *alerts, AlertKind kind, const pg_uuid_t *key, TimestampTz since);
 
 extern const Layout alert_layout;
 

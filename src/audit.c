@@ -105,27 +105,6 @@ list_fast(ReturnSetInfo *result)
 	store_close(&fast);
 }
 
-/* The index that lists the claims in flight, or InvalidOid where somebody dropped it. */
-static Oid
-retention_index(Relation record)
-{
-	List	   *indexes = RelationGetIndexList(record);
-	ListCell   *cell;
-	Oid			found = InvalidOid;
-
-	foreach(cell, indexes)
-	{
-		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
-
-		if (index->rd_index->indkey.values[0] == RECORD_RETAINED_UNTIL + 1 &&
-			index->rd_index->indisvalid && index->rd_indpred == NIL)
-			found = RelationGetRelid(index);
-		index_close(index, NoLock);
-	}
-	list_free(indexes);
-	return found;
-}
-
 static void
 list_record(ReturnSetInfo *result)
 {
@@ -134,16 +113,9 @@ list_record(ReturnSetInfo *result)
 	Relation	index;
 	IndexScanDesc scan;
 	ScanKeyData in_flight;
-	Oid			oid;
 
 	store_open(&record, TABLE_RECORD, AccessShareLock, false);
-	oid = retention_index(record.relation);
-	if (!OidIsValid(oid))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" has no index on \"retained_until\"", RelationGetRelationName(record.relation)),
-				 errhint("Restore the index that the extension created.")));
-	index = index_open(oid, AccessShareLock);
+	index = store_open_index(&record, RECORD_RETAINED_UNTIL);
 	InitDirtySnapshot(dirty);
 	ScanKeyInit(&in_flight, 1, BTEqualStrategyNumber, F_TIMESTAMPTZ_EQ, TimestampTzGetDatum(DT_NOEND));
 	scan = begin_index_scan(record.relation, index, &dirty, 1);

@@ -227,10 +227,16 @@ record_read(TupleTableSlot *slot, Claim *claim)
 }
 
 Span
+record_span(TupleTableSlot *slot, int column)
+{
+	slot_getsomeattrs(slot, column + 1);
+	return read_span(slot, column);
+}
+
+Span
 record_subject(TupleTableSlot *slot)
 {
-	slot_getsomeattrs(slot, RECORD_SUBJECT + 1);
-	return read_span(slot, RECORD_SUBJECT);
+	return record_span(slot, RECORD_SUBJECT);
 }
 
 bool

@@ -83,7 +83,11 @@ extern void record_write(const Claim *claim, TupleTableSlot *slot);
 /* Read a row of either table; what only idem_record has is empty for idem_fast. Valid as long as the slot's row. */
 extern void record_read(TupleTableSlot *slot, Claim *claim);
 
-/* The subject of a row of either table, read without looking at what follows it.  Valid as long as the slot's row. */
+/*
+ * A column of type text, or the subject, of a row of either table, read without looking at what follows it: data NULL
+ * where it is null.  Valid as long as the slot's row.
+ */
+extern Span record_span(TupleTableSlot *slot, int column);
 extern Span record_subject(TupleTableSlot *slot);
 
 /* A filter of store_find that admits the versions of one subject alone; arg: the subject's Span. */

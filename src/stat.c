@@ -126,7 +126,6 @@ static int	pending_size = 0;
 PG_FUNCTION_INFO_V1(idem_preloaded);
 PG_FUNCTION_INFO_V1(idem_stat_counters);
 PG_FUNCTION_INFO_V1(idem_stat_reset);
-PG_FUNCTION_INFO_V1(idem_stat_purged);
 
 /* ----- entries ----- */
 
@@ -508,19 +507,6 @@ idem_stat_reset(PG_FUNCTION_ARGS)
 		if (entry->key.database == MyDatabaseId)
 			hash_search(entries, &entry->key, HASH_REMOVE, NULL);
 	LWLockRelease(shared->lock);
-	PG_RETURN_VOID();
-}
-
-/*
- * idem_stat_purged(scope text, count bigint) RETURNS void
- *
- * For idem_purge(), which knows what it deleted.
- */
-Datum
-idem_stat_purged(PG_FUNCTION_ARGS)
-{
-	if (!PG_ARGISNULL(1))
-		stat_extra(STAT_PURGED, args_label(fcinfo, 0, "scope"), PG_GETARG_INT64(1));
 	PG_RETURN_VOID();
 }
 

@@ -2,7 +2,7 @@
  * store.c: rows by key, through the table and index access methods.
  *
  * Invariants
- *	- Every write is followed by CommandCounterIncrement, so that the transaction sees it at once.
+ *	- Every write but store_remove is followed by CommandCounterIncrement, so that the transaction sees it at once.
  *	- All indexes of the table are kept, those that somebody added as well.  They are opened for range-table
  *	  index 0: there is no query, hence no range table to look into.
  *	- Reads use SnapshotAny and judge each version of the key by itself: one scan tells the version in force and
@@ -70,17 +70,16 @@ publishes_updates(Relation rel)
 
 /*
  * Refuse a table that is not what the script made, or whose subscribers would lose its updates, which the executor
- * refuses as well.  Of alerts nobody may notice: false, and they go without their row.
+ * refuses as well.  A call that raises an alert must not notice: false, and the alert goes without its row.
  */
 static bool
 inspect(const Store *store)
 {
 	Relation	rel = store->relation;
-	bool		raise = store->table != TABLE_ALERT;
 
-	if (!catalog_verify(rel, store->table, layout_of(store->table), raise))
+	if (!catalog_verify(rel, store->table, layout_of(store->table), store->raise))
 		return false;
-	if (!raise)
+	if (!store->raise)
 		return publishes_updates(rel);
 	if (store->lock >= RowExclusiveLock && !publishes_updates(rel))
 		CheckCmdReplicaIdentity(rel, CMD_UPDATE);
@@ -151,7 +150,7 @@ static bool
 find_key_index(Store *store, LOCKMODE lock)
 {
 	store->key_index = open_key_index(store, lock);
-	if (store->key_index == NULL && store->table != TABLE_ALERT)
+	if (store->key_index == NULL && store->raise)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the primary key of table \"%s\" was altered or dropped",
@@ -197,7 +196,7 @@ prepare_to_write(Store *store)
 	ExecOpenIndices(store->result_rel, false);
 	if (has_conflicting_index(store))
 		refuse_additions(store->relation, "unique indexes without its key, or exclusion constraints");
-	return catalog_verify_indexes(store->result_rel, store->table != TABLE_ALERT);
+	return catalog_verify_indexes(store->result_rel, store->raise);
 }
 
 /*
@@ -231,6 +230,8 @@ store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional)
 	if (conditional && !ConditionalLockRelationOid(oid, lock))
 		return false;
 	store->table = table;
+	store->context = CurrentMemoryContext;
+	store->raise = table != TABLE_ALERT || !conditional;
 	store->relation = open_table(table, oid, conditional ? NoLock : lock);
 	store->lock = lock;
 	if (!is_good(store) || !find_key_index(store, lock))
@@ -265,6 +266,43 @@ store_close(Store *store)
 	table_close(store->relation, store->changed ? NoLock : store->lock);
 }
 
+/*
+ * Does an index list the rows by a column, in its order?  One whose heap-only chains were broken when it was made may
+ * show a row under a later value; who walks it judges by the row, and only finds it later.
+ */
+static bool
+lists_by(Relation index, int column)
+{
+	return index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid &&
+		index->rd_index->indkey.values[0] == column + 1 && index->rd_indoption[0] == 0 &&
+		index_getprocid(index, 1, BTORDER_PROC) == F_TIMESTAMPTZ_CMP;
+}
+
+Relation
+store_open_index(const Store *store, int column)
+{
+	List	   *indexes = RelationGetIndexList(store->relation);
+	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(store->relation), column);
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		if (lists_by(index, column))
+		{
+			list_free(indexes);
+			return index;
+		}
+		index_close(index, AccessShareLock);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"%s\" has no index on \"%s\"", RelationGetRelationName(store->relation),
+					NameStr(attribute->attname)),
+			 errhint("Restore the index that the extension created.")));
+}
+
 /* The slot for what is to be written, made when first asked for. */
 TupleTableSlot *
 store_row(Store *store)
@@ -272,6 +310,17 @@ store_row(Store *store)
 	if (store->row == NULL)
 		store->row = MakeSingleTupleTableSlot(RelationGetDescr(store->relation), &TTSOpsVirtual);
 	return store->row;
+}
+
+/* A slot for rows of the table, which lives as long as the store, whatever the context of the call that needs it. */
+static TupleTableSlot *
+make_slot(const Store *store)
+{
+	MemoryContext outer = MemoryContextSwitchTo(store->context);
+	TupleTableSlot *slot = table_slot_create(store->relation, NULL);
+
+	MemoryContextSwitchTo(outer);
+	return slot;
 }
 
 /* Another transaction's version: remember whose, and the row where it is a new one. */
@@ -288,7 +337,7 @@ note_rival(Store *store, TupleTableSlot *version, SnapshotData *dirty, Sighting 
 	if (inserts)
 	{
 		if (store->rival == NULL)
-			store->rival = table_slot_create(store->relation, NULL);
+			store->rival = make_slot(store);
 		ExecCopySlot(store->rival, version);
 	}
 }
@@ -377,7 +426,7 @@ store_find(Store *store, const pg_uuid_t *key, Sighting *sighting)
 	IndexScanDesc scan;
 
 	if (store->version == NULL)
-		store->version = table_slot_create(store->relation, NULL);
+		store->version = make_slot(store);
 	memset(sighting, 0, sizeof(*sighting));
 	ExecClearTuple(store->found);
 	search.latest = RegisterSnapshot(GetLatestSnapshot());
@@ -514,6 +563,20 @@ store_lock_shared(Store *store, ItemPointer tid)
 	return lock_version(store, tid, LockTupleShare, LockWaitBlock) == TM_Ok;
 }
 
+bool
+store_lock_unless_busy(Store *store, ItemPointer tid)
+{
+	TM_Result	result = lock_version(store, tid, LockTupleExclusive, LockWaitSkip);
+
+	if (IsolationUsesXactSnapshot() && (result == TM_Updated || result == TM_Deleted))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to concurrent %s",
+						result == TM_Updated ? "update" : "delete"),
+				 errhint("Roll back and run the transaction again.")));
+	return result == TM_Ok;
+}
+
 /* Lock the version at tid for an update, without waiting. */
 static UpdateResult
 lock_for_update(Store *store, ItemPointer tid)
@@ -552,7 +615,7 @@ store_update(Store *store, ItemPointer tid, bool wait)
 }
 
 bool
-store_delete(Store *store, ItemPointer tid)
+store_remove(Store *store, ItemPointer tid)
 {
 	TM_FailureData failure;
 	TM_Result	result;
@@ -560,6 +623,14 @@ store_delete(Store *store, ItemPointer tid)
 	result = table_tuple_delete(store->relation, tid, GetCurrentCommandId(true), InvalidSnapshot,
 								InvalidSnapshot, true, &failure, false);
 	store->changed = store->changed || result == TM_Ok;
-	CommandCounterIncrement();
 	return result == TM_Ok;
+}
+
+bool
+store_delete(Store *store, ItemPointer tid)
+{
+	bool		deleted = store_remove(store, tid);
+
+	CommandCounterIncrement();
+	return deleted;
 }

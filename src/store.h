@@ -25,8 +25,10 @@ typedef bool (*VersionFilter) (TupleTableSlot *version, const void *arg);
 typedef struct Store
 {
 	IdemTable	table;
+	MemoryContext context;		/* where it was opened */
 	Relation	relation;
 	LOCKMODE	lock;
+	bool		raise;			/* a table that was altered is an error, and not just left alone */
 	bool		changed;		/* something was written or locked */
 	Relation	key_index;		/* of the primary key */
 	Datum		kind;			/* second column of the key, idem_alert only */
@@ -55,10 +57,16 @@ typedef struct Sighting
 
 /*
  * Open a table.  A conditional open returns false where its lock is not to be had at once.  Raises 55000 where
- * the table was altered, and where idem_record or idem_fast has triggers, foreign keys, rules or check constraints
+ * the table was altered (a conditional open of idem_alert returns false), and where idem_record or idem_fast has triggers, foreign keys, rules or check constraints
  * of somebody's: they would not be obeyed, or where idem_record is not logged.
  */
 extern bool store_open(Store *store, IdemTable table, LOCKMODE lock, bool conditional);
+
+/*
+ * Open an index that lists the rows by a column, counted from 0 and of type timestamptz, in its order; raises 55000
+ * where there is none.  Close it with index_close(.., NoLock).
+ */
+extern Relation store_open_index(const Store *store, int column);
 
 /* The virtual slot for what is to be written. */
 extern TupleTableSlot *store_row(Store *store);
@@ -106,7 +114,18 @@ extern UpdateResult store_update(Store *store, ItemPointer tid, bool wait);
 /* Lock the version at tid FOR SHARE until the transaction ends, waiting for who is changing it; false: it moved. */
 extern bool store_lock_shared(Store *store, ItemPointer tid);
 
-/* Delete this transaction's own version at tid.  Returns false where it is gone. */
+/*
+ * Lock the version at tid, which the transaction's snapshot sees, FOR UPDATE until the transaction ends.  Returns false
+ * where another transaction has locked or changed it; raises 40001 where that committed and the isolation level
+ * forbids to pass over it, as SKIP LOCKED does.
+ */
+extern bool store_lock_unless_busy(Store *store, ItemPointer tid);
+
+/*
+ * Delete this transaction's own version at tid, or one that it has locked.  Returns false where it is gone.  After
+ * store_remove the transaction sees the row until the next CommandCounterIncrement: for many in a row.
+ */
+extern bool store_remove(Store *store, ItemPointer tid);
 extern bool store_delete(Store *store, ItemPointer tid);
 
 #endif							/* IDEM_STORE_H */
