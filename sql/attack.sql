@@ -343,6 +343,76 @@ DROP INDEX public.idem_record_retained_until;
 SELECT count(*) FROM _idem_uncommitted(NULL::idem_ack);
 ROLLBACK;
 \set VERBOSITY terse
+-- T3, T17: the installer adds a table of his own under a name of ours, or an owner an index: nothing of it is evaluated
+CREATE SCHEMA idem_test_evil;
+CREATE FUNCTION spy(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF current_setting('attack.armed', true) = 'on' THEN
+		RAISE EXCEPTION 'the spy runs' USING ERRCODE = 'ZZ001';
+	END IF;
+	RETURN $1;
+END
+$$;
+CREATE FUNCTION meddled(call text, role name, VARIADIC statements text[]) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	statement text;
+BEGIN
+	FOREACH statement IN ARRAY statements LOOP
+		EXECUTE statement;
+	END LOOP;
+	PERFORM set_config('attack.armed', 'on', true), set_config('role', role, true);
+	EXECUTE call;
+	RAISE EXCEPTION 'nothing' USING ERRCODE = 'ZZ000';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ' ' || SQLERRM;
+END
+$$;
+SELECT key AS k FROM idem_acquire_direct('alice', 'attack stuck', '1') \gset
+UPDATE idem_record SET lease_until = '2020-01-01' WHERE key = :'k';
+SELECT t.s, t.call, meddled(t.call, 'none', t.s) FROM (VALUES
+	('CREATE INDEX ON public.idem_alert (spy(subject))', 'SELECT idem_maintain()'),
+	('CREATE INDEX ON public.idem_alert (subject) WHERE spy(kind) IS NOT NULL', 'SELECT idem_maintain()'),
+	('ALTER TABLE public.idem_alert ADD CHECK (spy(kind) IS NOT NULL)', 'SELECT idem_maintain()'),
+	('ALTER TABLE public.idem_alert DROP CONSTRAINT idem_alert_pkey', 'SELECT idem_maintain()'),
+	('DROP INDEX public.idem_alert_last_at', 'SELECT idem_maintain()'),
+	('CREATE INDEX ON public.idem_record (spy(subject))', 'SELECT idem_purge()'),
+	('CREATE TRIGGER t AFTER DELETE ON public.idem_record FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()', 'SELECT idem_purge()'),
+	('DROP INDEX public.idem_record_retained_until', 'SELECT idem_purge()')) AS t (s, call);
+-- a session that begins finds it, whoever calls
+CREATE FUNCTION plant(name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('CREATE TABLE idem_test_evil.%I (LIKE public.%1$I INCLUDING ALL)', name);
+	EXECUTE format('CREATE INDEX ON idem_test_evil.%I (spy(subject))', name);
+	EXECUTE format('ALTER EXTENSION idem ADD TABLE idem_test_evil.%I', name);
+END
+$$;
+SELECT plant('idem_alert');
+\c -
+SET search_path = idem_test_attack, public;
+SET attack.armed = on;
+SELECT raised('SELECT idem_maintain()'), raised('SELECT idem_purge()'), raised($$SELECT idem_acquire_direct('alice', 'attack stuck', '1')$$);
+ALTER EXTENSION idem DROP TABLE idem_test_evil.idem_alert;
+SELECT plant('idem_fast');
+\c -
+SET search_path = idem_test_attack, public;
+SET attack.armed = on;
+SET ROLE regress_idem_caller;
+SELECT raised($$SELECT idem_acquire_direct('alice', 'attack stuck', '2')$$), raised($$SELECT idem_status_key(gen_random_uuid(), 'alice')$$), raised($$SELECT idem_commit(gen_random_uuid(), gen_random_uuid())$$);
+RESET ROLE;
+SELECT raised('SELECT idem_maintain()');
+ALTER EXTENSION idem DROP TABLE idem_test_evil.idem_fast;
+SET client_min_messages = warning;
+DROP SCHEMA idem_test_evil CASCADE;
+RESET client_min_messages;
+RESET attack.armed;
+SELECT key AS k FROM idem_record WHERE scope = 'attack stuck' \gset
+-- a row that was tampered with stops no care
+BEGIN;
+ALTER TABLE public.idem_record DROP CONSTRAINT idem_record_hashes;
+UPDATE idem_record SET owner_hash = '' WHERE key = :'k';
+INSERT INTO idem_record SELECT (jsonb_populate_record(r, jsonb_build_object('key', gen_random_uuid(), 'state', 'D', 'finished_at', '2020-01-01', 'retained_until', '2020-01-01'))).* FROM idem_record AS r WHERE key = :'k';
+SELECT purged, newly_stuck >= 1 AS told FROM idem_maintain();
+ROLLBACK;
 SELECT raised('DROP TABLE public.idem_fast'), raised('DROP FUNCTION public.idem_commit'), raised('DROP TYPE public.idem_ack');
 SELECT outcome FROM idem_acquire(idem_sign('alice', 'attack altered', '1'), 'alice', 'attack altered', '1');
 

@@ -61,6 +61,37 @@ my ($a, $b) = map { session($node) } 1, 2;
 	is($b->wait, 'ACQUIRED|1', 'and then it is free');
 }
 
+# as DELETE would: what the transaction's snapshot shows and others have changed since is passed over by READ COMMITTED alone
+foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
+{
+	(my $scope = lc $level) =~ tr/ /_/;
+	value($node, "SELECT fill('$scope', 3)");
+	$a->query_ok($_) foreach "BEGIN ISOLATION LEVEL $level", 'SELECT count(*) FROM idem_record';
+	$b->query_ok('BEGIN');
+	is($b->query_ok("SELECT outcome FROM idem_acquire_direct('alice', '$scope', '2')"), 'ACQUIRED', "$level: one is taken");
+	$a->query_ok('SAVEPOINT s');
+	is($a->query_ok('SELECT idem_purge()'), '2', "$level: while that is open, it is skipped");
+	$a->query_ok('ROLLBACK TO s');
+	$b->query_ok('COMMIT');
+	my $purged = $a->query('SELECT idem_purge()');
+	if ($level eq 'READ COMMITTED')
+	{
+		is($purged, '2', "$level: and after its commit");
+	}
+	else
+	{
+		is($a->sqlstate, '40001', "$level: its commit came after the snapshot");
+	}
+	$a->query_ok('ROLLBACK');
+	is($a->query_ok('SELECT idem_purge()'), '2', "$level: the next transaction takes the others");
+	is($a->query_ok("SELECT outcome FROM idem_acquire_direct('alice', '$scope', '2')"), 'IN_FLIGHT', "$level: and that one is at work");
+	value($node, "SELECT fill('$scope 2', 3)");
+	$a->query_ok($_) foreach "BEGIN ISOLATION LEVEL $level", 'SELECT count(*) FROM idem_record';
+	is($a->query_ok('SELECT idem_purge()'), '3', "$level: alone, it takes all");
+	is($a->query_ok('SELECT idem_purge()'), '0', "$level: and sees that they are gone");
+	$a->query_ok('COMMIT');
+}
+
 # H07: cancelled midway, nothing is lost
 {
 	value($node, q{SELECT fill('cancelled', 20000)});
