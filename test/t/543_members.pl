@@ -122,7 +122,7 @@ subtest 'functions' => sub {
 	my $signature = sub { "FUNCTION evil.$_[0]{name}(" . join(', ', map { $_->[1] } @{ $_[0]{args} }) . ')' };
 	my $make = sub { trap("evil.$_[0]{name}", $_[0]{arguments}, $_[0]{result}, out => $_[0]{out}) };
 	add('the same ones, all', [ map { $make->($_) } @functions ], [ map { $signature->($_) } @functions ], [ map { $signature->($_) } @functions ], 'all');
-	foreach my $name (qw(_idem_stale idem_stat_purged idem_acquire idem_purge idem_new))
+	foreach my $name (qw(_idem_stale _idem_close idem_acquire idem_purge idem_new))
 	{
 		my ($f) = (grep({ $_->{name} eq $name } @functions), { name => $name, args => [], arguments => '', result => 'void' });
 		add("one, $name", [ $make->($f) ], $signature->($f), [ $signature->($f) ]);
