@@ -147,3 +147,11 @@ DROP FUNCTION gen_random_bytes(int);
 ALTER EXTENSION pgcrypto SET SCHEMA public;
 DROP SCHEMA "regress Cry.pto";
 DROP FUNCTION try, id_of;
+
+-- T15: what carries whole tables carries the secrets: a publication of all tables, or of those in idem's schema
+SET client_min_messages = error;
+CREATE PUBLICATION secret_all FOR ALL TABLES;
+CREATE PUBLICATION secret_schema FOR TABLES IN SCHEMA public;
+RESET client_min_messages;
+SELECT pubname FROM pg_publication_tables WHERE tablename = 'idem_secret' ORDER BY pubname;
+DROP PUBLICATION secret_all, secret_schema;
