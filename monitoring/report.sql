@@ -205,7 +205,7 @@ SELECT '<section><h2>Alerts</h2><p class="soft">Of this time, those alike togeth
 WITH alike AS (
 	SELECT a.kind, a.scope, count(*) AS operations, sum(a.count) AS times, max(a.last_at) AS last_at,
 			(array_agg(a.subject ORDER BY a.last_at DESC))[1] AS subject,
-			array_position('{stuck,not_owner,subject_mismatch,scope_mismatch,parameter_mismatch,takeover,released,reconciled}', a.kind) AS rank,
+			array_position('{stuck,not_owner,never_owner,subject_mismatch,scope_mismatch,parameter_mismatch,takeover,released,reconciled}', a.kind) AS rank,
 			min(a.meaning) AS meaning, min(a.code) AS code
 		FROM idem_alerts AS a WHERE a.last_at >= :'since' GROUP BY a.kind, a.scope ORDER BY rank, operations DESC LIMIT 30
 )

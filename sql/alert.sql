@@ -208,5 +208,24 @@ BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT outcome FROM idem_acquire(:'fp', 'bob', 'alert', '{"amount": 199}');
 COMMIT;
 SELECT kind, count FROM alerts;
+-- T9: no row that this library would not write, by hand either ------------------------------------------------------------------
+CREATE FUNCTION refused(kind text, count int8 = 1, role text = 'x', scope text = 's', subject text = 's', part int4 = 0) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	name text;
+BEGIN
+	INSERT INTO public.idem_alert VALUES (gen_random_uuid(), kind, count, now(), now(), role, scope, subject, NULL, part);
+	RETURN 'no';
+EXCEPTION WHEN check_violation THEN
+	GET STACKED DIAGNOSTICS name = CONSTRAINT_NAME;
+	RETURN name;
+END
+$$;
+SELECT refused(repeat('x', 9000)), refused('');
+SELECT refused('stuck', count => 0), refused('stuck', count => -1);
+SELECT refused('stuck', role => ''), refused('stuck', role => repeat('x', 64)), refused('stuck', role => repeat('x', 63));
+SELECT refused('stuck', scope => ''), refused('stuck', scope => repeat('x', 256)), refused('stuck', scope => repeat('x', 255)), refused('stuck', scope => NULL);
+SELECT refused('stuck', subject => ''), refused('stuck', subject => repeat('x', 256)), refused('stuck', subject => repeat('x', 255)), refused('stuck', subject => NULL);
+SELECT refused('stuck', part => -1), refused('stuck', part => 64), refused('stuck', part => 63);
+SELECT kind, refused(kind) FROM unnest('{parameter_mismatch,subject_mismatch,scope_mismatch,not_owner,takeover,stuck,released,reconciled,never_owner}'::text[]) AS kind;
 DELETE FROM idem_alert;
 DELETE FROM idem_record;

@@ -502,7 +502,14 @@ CREATE TABLE @extschema@.idem_alert (
 	subject          text COLLATE "C",
 	detail           jsonb,
 	part             int4 NOT NULL DEFAULT 0,
-	CONSTRAINT idem_alert_pkey PRIMARY KEY (key, kind, part)
+	CONSTRAINT idem_alert_pkey PRIMARY KEY (key, kind, part),
+	CONSTRAINT idem_alert_kind CHECK (kind IN ('parameter_mismatch', 'subject_mismatch', 'scope_mismatch', 'not_owner',
+		'takeover', 'stuck', 'released', 'reconciled', 'never_owner')),
+	CONSTRAINT idem_alert_count CHECK (count > 0),
+	CONSTRAINT idem_alert_role CHECK (octet_length(role) BETWEEN 1 AND 63),
+	CONSTRAINT idem_alert_scope CHECK (octet_length(scope) BETWEEN 1 AND 255),
+	CONSTRAINT idem_alert_subject CHECK (octet_length(subject) BETWEEN 1 AND 255),
+	CONSTRAINT idem_alert_part CHECK (part BETWEEN 0 AND 63)
 ) USING heap;
 CREATE INDEX idem_alert_last_at ON @extschema@.idem_alert (last_at);
 COMMENT ON TABLE @extschema@.idem_alert IS 'what somebody should look at, one row for each operation and kind, and of not_owner now and then more';

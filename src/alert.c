@@ -46,7 +46,7 @@ static const Oid column_types[ALERT_NATTS] = {
 
 const Layout alert_layout = {
 	ALERT_NATTS, 3, column_types,
-	NULLABLE(ALERT_SCOPE_NAME) | NULLABLE(ALERT_SUBJECT_NAME) | NULLABLE(ALERT_DETAIL), 0
+	NULLABLE(ALERT_SCOPE_NAME) | NULLABLE(ALERT_SUBJECT_NAME) | NULLABLE(ALERT_DETAIL), 6
 };
 
 typedef struct KindText
@@ -56,7 +56,7 @@ typedef struct KindText
 	const char *message;
 } KindText;
 
-static const KindText kinds[] = {
+static const KindText kinds[ALERT_KIND_COUNT] = {
 	[ALERT_PARAMETER] = {"parameter_mismatch", MAKE_SQLSTATE('I', 'D', '0', '0', '1'),
 	"a fingerprint came with other parameters than it was signed for"},
 	[ALERT_SUBJECT] = {"subject_mismatch", MAKE_SQLSTATE('I', 'D', '0', '0', '2'),
@@ -76,6 +76,12 @@ static const KindText kinds[] = {
 	[ALERT_NEVER_OWNER] = {"never_owner", MAKE_SQLSTATE('I', 'D', '0', '1', '0'),
 	"a call came with an owner token that never held the claim"},
 };
+
+const char *
+alert_kind_name(AlertKind kind)
+{
+	return kinds[kind].name;
+}
 
 /* ----- the detail, a JSON object ----- */
 
@@ -114,6 +120,17 @@ detail_jsonb(const AlertDetail *detail, bool whole)
 
 /* ----- the line ----- */
 
+/* A JSON string: whatever the caller has put into it, the line's other fields are ours. */
+static const char *
+quoted(Span label)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	excerpt_append_string(&text, label.data, label.length);
+	return text.data;
+}
+
 static void
 write_line(const KindText *kind, const pg_uuid_t *key, Span scope, Span subject, Jsonb *detail)
 {
@@ -127,9 +144,8 @@ write_line(const KindText *kind, const pg_uuid_t *key, Span scope, Span subject,
 	ereport(LOG_SERVER_ONLY,
 			(errcode(kind->sqlstate),
 			 errmsg("idem: %s", kind->message),
-			 errdetail_log("Operation %s, scope \"%.*s\", subject \"%.*s\": %.*s%s",
-						   name, (int) scope.length, scope.data, (int) subject.length, subject.data,
-						   shown, text.data, shown < text.len ? " (cut)" : ""),
+			 errdetail_log("Operation %s, scope %s, subject %s: %.*s%s",
+						   name, quoted(scope), quoted(subject), shown, text.data, shown < text.len ? " (cut)" : ""),
 			 errhidestmt(true),
 			 errhidecontext(true)));
 }

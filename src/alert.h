@@ -21,7 +21,8 @@ typedef enum AlertKind
 	ALERT_STUCK,				/* ID006: an outcome that nobody knows */
 	ALERT_RELEASED,				/* ID007: a holder gave its claim up */
 	ALERT_RECONCILED,			/* ID008: an operator gave a verdict */
-	ALERT_NEVER_OWNER			/* ID010: a call with a token that never held the claim */
+	ALERT_NEVER_OWNER,			/* ID010: a call with a token that never held the claim */
+	ALERT_KIND_COUNT
 } AlertKind;
 
 /* The columns of idem_alert. */
@@ -71,6 +72,9 @@ extern void alert_log(AlertKind kind, const pg_uuid_t *key, Span scope, Span sub
  * memory context.
  */
 extern bool alert_told_since(Store *alerts, AlertKind kind, const pg_uuid_t *key, TimestampTz since);
+
+/* What a kind is called in its rows. */
+extern const char *alert_kind_name(AlertKind kind);
 
 extern const Layout alert_layout;
 

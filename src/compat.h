@@ -29,6 +29,11 @@
 #include "varatt.h"
 #endif
 
+/* PostgreSQL's operators of timestamps; their family has no symbol */
+#ifndef DATETIME_BTREE_FAM_OID
+#define DATETIME_BTREE_FAM_OID 434
+#endif
+
 #if PG_VERSION_NUM >= 180000
 /* 18 has pg_noreturn instead, which stands before the declaration */
 #define pg_attribute_noreturn() __attribute__((noreturn))

@@ -23,6 +23,7 @@
 #include "catalog/pg_opfamily_d.h"
 #include "catalog/pg_type_d.h"
 #include "executor/tuptable.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
@@ -133,6 +134,21 @@ init_key(Relation relation, const RowKey *from, ScanKey key)
 						   is_text ? C_COLLATION_OID : InvalidOid, is_text ? F_TEXTEQ : F_INT4EQ, from->value);
 }
 
+/* The operators that a column of one of those types is indexed by. */
+static Oid
+family_for(Relation index, int column)
+{
+	switch (TupleDescAttr(RelationGetDescr(index), column)->atttypid)
+	{
+		case TEXTOID:
+			return TEXT_BTREE_FAM_OID;
+		case TIMESTAMPTZOID:
+			return DATETIME_BTREE_FAM_OID;
+		default:
+			return INTEGER_BTREE_FAM_OID;
+	}
+}
+
 /* Does an index begin with the columns of some keys, in their order, and hold every row? */
 static bool
 serves(Relation index, ScanKey keys, int nkeys)
@@ -143,13 +159,9 @@ serves(Relation index, ScanKey keys, int nkeys)
 		index->rd_rel->relam != BTREE_AM_OID || !heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
 		return false;
 	for (int i = 0; i < nkeys; i++)
-	{
-		Oid			family = keys[i].sk_collation == C_COLLATION_OID ? TEXT_BTREE_FAM_OID : INTEGER_BTREE_FAM_OID;
-
-		if (form->indkey.values[i] != keys[i].sk_attno || index->rd_opfamily[i] != family ||
+		if (form->indkey.values[i] != keys[i].sk_attno || index->rd_opfamily[i] != family_for(index, i) ||
 			index->rd_indcollation[i] != keys[i].sk_collation)
 			return false;
-	}
 	return true;
 }
 
@@ -175,26 +187,21 @@ index_for(Relation relation, ScanKey keys, int nkeys)
 	return found;
 }
 
-void
-rows_find(Relation relation, const RowKey *keys, int nkeys, RowSeeker take, void *into)
+/* By an index on the first so many keys' columns, where there is one. */
+static void
+seek(Relation relation, ScanKey keys, int nkeys, int indexed, RowSeeker take, void *into)
 {
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(relation), &TTSOpsHeapTuple);
-	ScanKeyData scan_keys[INDEX_MAX_KEYS];
+	Oid			index = index_for(relation, keys, indexed);
 	Snapshot	snapshot;
 	SysScanDesc scan;
 	HeapTuple	tuple;
-	Oid			index;
 
-	for (int i = 0; i < nkeys; i++)
-		init_key(relation, &keys[i], &scan_keys[i]);
-	index = index_for(relation, scan_keys, nkeys);
-
-	/* what the command that is running has written counts as well */
-	CommandCounterIncrement();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = systable_beginscan(relation, index, OidIsValid(index), snapshot, nkeys, scan_keys);
+	scan = systable_beginscan(relation, index, OidIsValid(index), snapshot, nkeys, keys);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
+		CHECK_FOR_INTERRUPTS();
 		ExecStoreHeapTuple(tuple, slot, false);
 		slot_getallattrs(slot);
 		if (!take(slot, into))
@@ -203,6 +210,30 @@ rows_find(Relation relation, const RowKey *keys, int nkeys, RowSeeker take, void
 	systable_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	ExecDropSingleTupleTableSlot(slot);
+}
+
+void
+rows_find(Relation relation, const RowKey *keys, int nkeys, RowSeeker take, void *into)
+{
+	ScanKeyData scan_keys[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < nkeys; i++)
+		init_key(relation, &keys[i], &scan_keys[i]);
+
+	/* what the command that is running has written counts as well */
+	CommandCounterIncrement();
+	seek(relation, scan_keys, nkeys, nkeys, take, into);
+}
+
+void
+rows_between(Relation relation, int column, TimestampTz after, TimestampTz until, RowSeeker take, void *into)
+{
+	ScanKeyData keys[2];
+
+	ScanKeyInit(&keys[0], column + 1, BTGreaterStrategyNumber, F_TIMESTAMPTZ_GT, TimestampTzGetDatum(after));
+	ScanKeyInit(&keys[1], column + 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(until));
+	keys[0].sk_collation = keys[1].sk_collation = InvalidOid;
+	seek(relation, keys, lengthof(keys), 1, take, into);
 }
 
 /* An index that would evaluate code is refused before it could. */

@@ -47,6 +47,13 @@ extern void rows_find(Relation relation, const RowKey *keys, int nkeys, RowSeeke
 extern void rows_read(IdemTable table, const Layout *layout, Snapshot snapshot, RowTaker take, void *into);
 
 /*
+ * Give every row whose timestamptz column, counted from 0, is later than one time and not than another, in no order,
+ * as a new latest snapshot sees them.  By an index, where there is one.
+ */
+extern void rows_between(Relation relation, int column, TimestampTz after, TimestampTz until, RowSeeker take,
+						 void *into);
+
+/*
  * Give the row with a primary key to take, if the query's snapshot sees one: a value for each of its columns, which
  * are of type text and the table's first.  Raises 55000 where the table has no such primary key any more.
  */

@@ -3,7 +3,10 @@
  *
  * A launcher, connected to no database, looks each time which of the databases exist and starts a worker for one
  * after the other.  A worker does one round and ends, so that nothing of ours stays connected: DROP DATABASE
- * works.  Whatever is missing (database, extension, lock, worker slot) costs one log line a round at most and is
+ * works.  Each piece of it runs as the tables' owner, in a security-restricted operation: in C, and no name is looked
+ * up, so that whoever owns the database, and with it schema public, puts no code of his in its way.
+ *
+ * Whatever is missing (database, extension, lock, worker slot) costs one log line a round at most and is
  * tried again in the next; an error does not end the process with a failure, which the postmaster would log as well.
  * Nothing ends the launcher but the server's shutdown.
  *
@@ -16,11 +19,11 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/pg_database.h"
-#include "catalog/pg_type_d.h"
+#include "catalog/pg_proc.h"
 #include "commands/extension.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "portability/instr_time.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -28,10 +31,8 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
-#include "tcop/utility.h"
-#include "utils/builtins.h"
+#include "tcop/tcopprot.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
@@ -40,21 +41,23 @@
 #include "utils/wait_event.h"
 
 #include "catalog.h"
+#include "excerpt.h"
 #include "guc.h"
+#include "notify.h"
 #include "worker.h"
 
 #define RESTART_SECONDS 10		/* where the launcher itself died */
 #define LOCK_TIMEOUT "2s"		/* a worker waits no longer for a table */
 #define PIECE_TIMEOUT 60000 /* ms: nor does one transaction take longer, */
-#define PURGE_TIME 60000		/* ms: nor all batches together, since others wait for their turn */
+#define PURGE_TIME (60 * USECS_PER_SEC) /* nor all batches together, since others wait for their turn */
 #define PURGE_BATCH 10000		/* rows */
-#define TOLD_MAX 1000			/* notifications a round */
 
 /* What was told of a database's alerts. */
 typedef struct Told
 {
 	Oid			database;
 	TimestampTz until;
+	int64		at;				/* steady_time() of the round that told it */
 } Told;
 
 static Told *told = NULL;		/* one for each name in idem.databases; one worker at a time uses it */
@@ -76,6 +79,16 @@ database_names(void)
 	return names;
 }
 
+/* Microseconds, by a clock that nobody sets and that all processes share: a rhythm kept by the other would sleep. */
+static int64
+steady_time(void)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) INSTR_TIME_GET_MICROSEC(now);
+}
+
 /* ----- a worker: one round in one database ----- */
 
 static Told *
@@ -94,95 +107,108 @@ told_of(Oid database)
 	return NULL;
 }
 
-/* The schema of the extension in this database, quoted; NULL where it is not installed. */
-static char *
-extension_schema(void)
+/* Where the clock was set back since the last round, that round was as long ago as the steady clock says. */
+static TimestampTz
+last_round(const Told *mark, TimestampTz now)
 {
-	char	   *name;
+	TimestampTz steady = now - (steady_time() - mark->at);
 
-	if (!OidIsValid(get_extension_oid("idem", true)))
-		return NULL;
-	name = get_namespace_name(get_rel_namespace(catalog_table(TABLE_RECORD)));
-	return name == NULL ? NULL : (char *) quote_identifier(name);
-}
-
-static void
-run(const char *query, int nargs, Oid *types, Datum *values)
-{
-	if (SPI_execute_with_args(query, nargs, types, values, NULL, false, 0) < 0)
-		elog(ERROR, "SPI failed: %s", query);
+	return steady < mark->until - USECS_PER_SEC ? steady : mark->until;
 }
 
 /*
- * One notification for each alert raised since the last round, the oldest first; payload: key, kind, count.  They
- * are hints to look: an alert whose transaction commits later than the round after it is told of by its row alone.
+ * Tell of what was raised since the last round; returns until when.  These are hints to look: an alert whose
+ * transaction commits later than the round after it is told of by its row alone.
  */
-static void
-notify(const char *schema)
+static int64
+tell(void)
 {
 	Told	   *mark = told_of(MyDatabaseId);
 	TimestampTz now = GetCurrentTimestamp();
-	Oid			types[2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
-	Datum		values[2];
-	bool		null;
 
-	if (mark == NULL)
+	if (mark != NULL && mark->until != 0)
+		notify_alerts(last_round(mark, now), now);
+	return now;
+}
+
+/* What was told stays told once it is committed. */
+static void
+remember_told(TimestampTz until)
+{
+	Told	   *mark = told_of(MyDatabaseId);
+
+	if (mark == NULL || until == 0)
 		return;
-	values[0] = TimestampTzGetDatum(mark->until);
-	values[1] = TimestampTzGetDatum(now);
-	if (mark->until != 0)
+	mark->until = until;
+	mark->at = steady_time();
+}
+
+/* A function that the script made, found as a member. */
+static Oid
+own_function(const char *name)
+{
+	Oid			owner = catalog_owner();
+	List	   *members = catalog_members();
+	ListCell   *cell;
+
+	foreach(cell, members)
 	{
-		run(psprintf("SELECT a.last_at, pg_catalog.pg_notify('idem_alert', pg_catalog.jsonb_build_object("
-					 "'key', a.key, 'kind', a.kind, 'count', a.count)::pg_catalog.text) FROM "
-					 "(SELECT * FROM %s.idem_alert WHERE last_at OPERATOR(pg_catalog.>) $1 "
-					 "AND last_at OPERATOR(pg_catalog.<=) $2 ORDER BY last_at LIMIT %d) AS a", schema, TOLD_MAX),
-			2, types, values);
-		/* the rest waits for the next round */
-		if (SPI_processed == TOLD_MAX)
-			now = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[TOLD_MAX - 1], SPI_tuptable->tupdesc, 1,
-													&null));
+		const Member *member = lfirst(cell);
+
+		if (member->class_id == ProcedureRelationId && member->owner == owner &&
+			strcmp(NameStr(member->name), name) == 0)
+			return member->object;
 	}
-	mark->until = now;
+	elog(ERROR, "extension idem has no function %s", name);
 }
 
 /* One batch of what has lapsed; returns how many rows went. */
 static int64
-purge(const char *schema)
+purge(void)
 {
-	bool		null;
-
-	run(psprintf("SELECT %s.idem_purge(%d)", schema, PURGE_BATCH), 0, NULL, NULL);
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null));
+	return DatumGetInt64(OidFunctionCall1(own_function("idem_purge"), Int32GetDatum(PURGE_BATCH)));
 }
 
 /* All other care. */
 static int64
-maintain(const char *schema)
+maintain(void)
 {
-	run(psprintf("SELECT %s.idem_maintain()", schema), 0, NULL, NULL);
-	pgstat_report_activity(STATE_RUNNING, "idem: telling of alerts");
-	notify(schema);
+	(void) OidFunctionCall0(own_function("idem_maintain"));
 	return 0;
+}
+
+/* Do a piece of work as the tables' owner, as PostgreSQL's own maintenance does. */
+static int64
+do_as_owner(int64 (*work) (void))
+{
+	Oid			user;
+	int			context;
+	int			nest;
+	int64		done;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(catalog_owner(), context | SECURITY_RESTRICTED_OPERATION);
+	nest = NewGUCNestLevel();
+	done = work();
+	AtEOXact_GUC(false, nest);
+	SetUserIdAndSecContext(user, context);
+	return done;
 }
 
 /* Do a piece of work in a transaction of its own, which may take so long and no longer; 0 where there is none. */
 static int64
-do_piece(const char *activity, int64 (*work) (const char *schema))
+do_piece(const char *activity, int64 (*work) (void))
 {
-	char	   *schema;
 	int64		done = 0;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	enable_timeout_after(STATEMENT_TIMEOUT, PIECE_TIMEOUT);
-	schema = extension_schema();
-	if (schema != NULL)
+	if (OidIsValid(get_extension_oid("idem", true)))
 	{
-		SPI_connect();
 		pgstat_report_activity(STATE_RUNNING, activity);
-		done = work(schema);
-		SPI_finish();
+		done = do_as_owner(work);
 	}
 	PopActiveSnapshot();
 	disable_timeout(STATEMENT_TIMEOUT, false);
@@ -199,12 +225,12 @@ do_piece(const char *activity, int64 (*work) (const char *schema))
 static void
 do_round(void)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	int64		end = steady_time() + PURGE_TIME;
 
-	while (do_piece("idem: purging", purge) == PURGE_BATCH &&
-		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), PURGE_TIME))
+	while (do_piece("idem: purging", purge) == PURGE_BATCH && steady_time() < end)
 		;
 	(void) do_piece("idem: maintaining", maintain);
+	remember_told(do_piece("idem: telling of alerts", tell));
 }
 
 /* A round that failed is one line in the log. */
@@ -212,15 +238,19 @@ static void
 tell_of_error(MemoryContext context)
 {
 	ErrorData  *error;
+	StringInfoData message;
 
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
 	FlushErrorState();
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	AbortCurrentTransaction();
+	/* it may name what somebody else has named */
+	initStringInfo(&message);
+	excerpt_append_plain(&message, error->message);
 	ereport(LOG,
 			(errcode(error->sqlerrcode),
-			 errmsg("idem worker could not do its round: %s", error->message),
+			 errmsg("idem worker could not do its round: %s", message.data),
 			 errhidecontext(true)));
 }
 
@@ -356,10 +386,10 @@ visit_all(MemoryContext context)
 }
 
 static void
-nap(void)
+nap(int64 microseconds)
 {
 	pgstat_report_activity(STATE_IDLE, NULL);
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, guc_naptime * 1000L,
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, microseconds / 1000 + 1,
 					 PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
@@ -374,7 +404,8 @@ void
 idem_launcher_main(Datum arg)
 {
 	MemoryContext context;
-	TimestampTz next = 0;
+	int64		rest = 0;		/* microseconds to the next round */
+	int64		ended = 0;		/* steady_time() of the last one */
 
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -385,12 +416,14 @@ idem_launcher_main(Datum arg)
 	for (;;)
 	{
 		/* latches are set for other reasons as well: only the time starts a round */
-		if (GetCurrentTimestamp() >= next)
+		if (rest <= 0)
 		{
 			visit_all(context);
-			next = GetCurrentTimestamp() + (int64) guc_naptime * USECS_PER_SEC;
+			ended = steady_time();
 		}
-		nap();
+		else
+			nap(rest);
+		rest = ended + (int64) guc_naptime * USECS_PER_SEC - steady_time();
 	}
 }
 

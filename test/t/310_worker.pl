@@ -40,6 +40,23 @@ sub rounds_logged
 	return @lines;
 }
 
+# What a listener is told until something is, a notification a line
+sub told
+{
+	my ($listener, $awaited) = @_;
+	my $told = '';
+	foreach (1 .. 600)
+	{
+		$told .= $listener->query_ok('SELECT 1') . "\n";
+		last if $told =~ $awaited;
+		Time::HiRes::usleep(50_000);
+	}
+	return join "\n", $told =~ /notification "idem_alert" with payload "(.*?)" received/g;
+}
+
+# Alerts of some kinds, all raised at one time that has yet to come, so that one round tells of them
+sub alerts { return "INSERT INTO idem_alert (key, kind, count, first_at, last_at, role, scope, subject) SELECT gen_random_uuid(), kind, 1, t, t, 'x', 'secret scope', 'alice' FROM unnest(ARRAY['" . join("', '", @_) . "']) AS kind, (SELECT clock_timestamp() + '1500 ms' AS t) AS t" }
+
 subtest 'regular care, alerts told of, and what is at work stays (H06)' => sub {
 	cared_for('postgres', 'lapsed records go');
 	value($node, "INSERT INTO idem_policy (scope, downstream_max, gateway_timeout, retry_backoff, in_flight_ttl) VALUES ('quick', '1 ms', '1 ms', '1 ms', '10 ms')");
@@ -49,18 +66,11 @@ subtest 'regular care, alerts told of, and what is at work stays (H06)' => sub {
 	my $live = value($node, "SELECT key FROM idem_acquire_direct('alice', 'live', '1')");
 	wait_until($node, "SELECT count(*) = 1 FROM idem_alert WHERE kind = 'stuck' AND key = '$key'");
 	pass('a stuck claim raises its alert by itself');
-	my $told = '';
-	foreach (1 .. 300)
-	{
-		$told .= $listener->query_ok('SELECT 1');
-		last if $told =~ /Asynchronous/;
-		Time::HiRes::usleep(50_000);
-	}
-	like($told, qr/notification "idem_alert" with payload "\{"key": "$key", "kind": "stuck", "count": 1\}"/, 'and a notification');
+	my $told = told($listener, qr/"kind": "stuck"/);
+	is($told, '{"kind": "stuck", "count": 1}', 'and a notification');
 	# two rounds, since a round's notifications come at its end
 	cared_for('postgres', 'rounds go on') foreach 1 .. 2;
-	$told .= $listener->query_ok('SELECT 1') foreach 1 .. 2;
-	is(scalar(() = $told =~ /"key": "$key"/g), 1, 'of each alert there is one');
+	unlike($listener->query_ok('SELECT 1'), qr/Asynchronous/, 'of each alert there is one');
 	$listener->quit;
 	is(value($node, "SELECT count(*) FROM idem_alert WHERE kind = 'stuck'"), '1', 'one alert for one stuck claim');
 	is(value($node, "SELECT count(*) FROM idem_record WHERE key IN ('$key', '$live') AND state = 'I'"), '2', 'neither is purged');
@@ -73,6 +83,22 @@ subtest 'regular care, alerts told of, and what is at work stays (H06)' => sub {
 	is(value($node, "SELECT count(*) FROM idem_record WHERE key IN ('$key', '$live') AND state = 'I'"), '2', 'nor by any purge');
 	is(value($node, "SELECT string_agg(name || ' ' || status, ', ' ORDER BY name) FROM idem_health() WHERE name IN ('worker', 'preload', 'stuck', 'purge')"),
 		'preload ok, purge ok, stuck bad, worker ok', 'the health check knows');
+};
+
+# T8, T9
+subtest 'who listens, which any role may, is told kinds and numbers' => sub {
+	my $known = value($node, "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'idem_alert_kind'");
+	value($node, 'CREATE ROLE listener LOGIN; ALTER TABLE idem_alert DROP CONSTRAINT idem_alert_kind');
+	my $listener = session($node, user => 'listener');
+	$listener->query_ok('LISTEN idem_alert');
+	my $long = 'x' x 9000;
+	value($node, alerts('takeover', 'not_owner', 'stuck', $long, 'takeover', 'unheard', 'stuck', 'stuck'));
+	is(told($listener, qr/other/), join("\n", '{"kind": "stuck", "count": 3}', '{"kind": "not_owner", "count": 1}', '{"kind": "takeover", "count": 2}', '{"kind": "other", "count": 2}'),
+		'what waits for a person first, and what nobody knows last');
+	$listener->quit;
+	value($node, "DELETE FROM idem_alert WHERE kind NOT IN ('stuck', 'takeover', 'not_owner')");
+	value($node, "ALTER TABLE idem_alert ADD CONSTRAINT idem_alert_kind $known");
+	cared_for('postgres', 'care goes on');
 };
 
 subtest 'no extension, a foreign schema and table of its names, a database that is not there: nothing to say (H04)' => sub {
@@ -163,14 +189,7 @@ subtest 'databases come, go and change their names (H05)' => sub {
 	my $listener = session($node, dbname => 'second');
 	$listener->query_ok('LISTEN idem_alert');
 	value($node, "SELECT key FROM idem_acquire_direct('alice', 'quick', '1')", 'second');
-	my $told = '';
-	foreach (1 .. 300)
-	{
-		$told .= $listener->query_ok('SELECT 1');
-		last if $told =~ /"kind": "stuck"/;
-		Time::HiRes::usleep(50_000);
-	}
-	like($told, qr/"kind": "stuck"/, 'its alerts are told of');
+	is(told($listener, qr/"kind": "stuck"/), '{"kind": "stuck", "count": 1}', 'its alerts are told of');
 	$listener->quit;
 	value($node, 'ALTER DATABASE second RENAME TO renamed');
 	value($node, lapse(1), 'renamed');
@@ -213,4 +232,111 @@ subtest 'no error but those provoked' => sub {
 };
 
 $node->stop;
+
+# T2
+subtest 'the database\'s owner puts a schema of his in the place of public' => sub {
+	my $theirs = idem_node('theirs', -extension => 0, shared_preload_libraries => 'idem', 'idem.databases' => 'theirs', 'idem.naptime' => '1', autovacuum => 'off');
+	value($theirs, 'CREATE ROLE dba LOGIN; CREATE DATABASE theirs OWNER dba');
+	value($theirs, $create, 'theirs');
+	my $dba = session($theirs, dbname => 'theirs', user => 'dba');
+	$dba->query_ok($_) foreach 'ALTER SCHEMA public RENAME TO moved', 'CREATE SCHEMA public; GRANT ALL ON SCHEMA public TO PUBLIC';
+	foreach my $table ('record', 'fast', 'alert', 'policy', 'policy_version')
+	{
+		my $columns = value($theirs, "SELECT string_agg(format('%I %s', attname, format_type(atttypid, atttypmod)), ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'moved.idem_$table'::regclass AND attnum > 0", 'theirs');
+		$dba->query_ok("CREATE TABLE public.idem_$table ($columns); GRANT ALL ON public.idem_$table TO PUBLIC");
+		$dba->query_ok("CREATE FUNCTION public.trap_$table() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN RAISE WARNING 'his code'; RETURN NULL; END \$\$;"
+			. " CREATE TRIGGER trap BEFORE INSERT OR UPDATE OR DELETE ON public.idem_$table FOR EACH STATEMENT EXECUTE FUNCTION public.trap_$table()");
+	}
+	$dba->query_ok("CREATE FUNCTION public.$_ LANGUAGE plpgsql AS \$\$ BEGIN RAISE WARNING 'his code'; END \$\$")
+	  foreach 'idem_purge(max_rows int4 DEFAULT 10000) RETURNS int8', 'idem_maintain(OUT purged int8, OUT newly_stuck int8, OUT alerts_purged int8)',
+	  'idem_alert_stuck(uuid, text, text, text, int4) RETURNS int8', '_idem_alert_stuck(uuid, text, text, text, int4) RETURNS int8';
+	my $size = log_size($theirs);
+	foreach (1 .. 2)
+	{
+		value($theirs, 'SET search_path = moved; ' . lapse(3), 'theirs');
+		wait_until($theirs, "SELECT count(*) = 0 FROM moved.idem_record WHERE scope = 'old'", 'theirs');
+	}
+	value($theirs, "SET search_path = moved; INSERT INTO idem_policy (scope, downstream_max, gateway_timeout, retry_backoff, in_flight_ttl) VALUES ('quick', '1 ms', '1 ms', '1 ms', '10 ms')", 'theirs');
+	value($theirs, "SET search_path = moved; SELECT key FROM idem_acquire_direct('alice', 'quick', '1')", 'theirs');
+	wait_until($theirs, "SELECT count(*) = 1 FROM moved.idem_alert WHERE kind = 'stuck'", 'theirs');
+	pass('the worker does its round under the new name');
+	unlike(log_since($theirs, $size), qr/WARNING:  his code|could not do its round/, 'and runs nothing of his');
+	$dba->quit;
+	$theirs->stop;
+};
+
+# M9
+subtest 'a database made anew under its name has its place' => sub {
+	my $again = idem_node('again', -extension => 0, shared_preload_libraries => 'idem', 'idem.databases' => 'again', 'idem.naptime' => '1', autovacuum => 'off');
+	foreach my $time (1 .. 4)
+	{
+		value($again, 'DROP DATABASE again') if $time > 1;
+		value($again, 'CREATE DATABASE again');
+		value($again, $create, 'again');
+		foreach (1 .. 2)
+		{
+			value($again, lapse(3), 'again');
+			wait_until($again, "SELECT count(*) = 0 FROM idem_record WHERE scope = 'old'", 'again');
+		}
+	}
+	my $listener = session($again, dbname => 'again');
+	$listener->query_ok('LISTEN idem_alert');
+	value($again, alerts('stuck'), 'again');
+	is(told($listener, qr/stuck/), '{"kind": "stuck", "count": 1}', 'its alert is told of, once');
+	$listener->quit;
+	$again->stop;
+};
+
+# R24
+subtest 'the clock is set back an hour' => sub {
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	append_to_file("$dir/clock.c", <<'END');
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+int
+gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+	struct timespec real;
+	FILE	   *file = fopen(getenv("CLOCK_STEP"), "r");
+	long		step = 0;
+
+	clock_gettime(CLOCK_REALTIME, &real);
+	if (file != NULL)
+	{
+		if (fscanf(file, "%ld", &step) != 1)
+			step = 0;
+		fclose(file);
+	}
+	now->tv_sec = real.tv_sec + step;
+	now->tv_usec = real.tv_nsec / 1000;
+	return 0;
+}
+END
+	plan skip_all => 'no compiler' if system("cc -shared -fPIC -o $dir/clock.so $dir/clock.c 2>$dir/errors") != 0;
+	my $stepping;
+	{
+		local $ENV{CLOCK_STEP} = "$dir/step";
+		local $ENV{LD_PRELOAD} = join ' ', grep { defined && $_ ne '' } $ENV{LD_PRELOAD}, "$dir/clock.so";
+		$stepping = idem_node('stepping', shared_preload_libraries => 'idem', 'idem.databases' => 'postgres', 'idem.naptime' => '1', autovacuum => 'off');
+	}
+	my $cared_for = sub {
+		value($stepping, lapse(3));
+		wait_until($stepping, "SELECT count(*) = 0 FROM idem_record WHERE scope = 'old'");
+	};
+	$cared_for->() foreach 1 .. 2;
+	my $listener = session($stepping);
+	$listener->query_ok('LISTEN idem_alert');
+	append_to_file("$dir/step", '-3600');
+	cmp_ok(value($stepping, 'SELECT extract(epoch FROM clock_timestamp())'), '<', time - 3000, 'the server believes it');
+	value($stepping, alerts('stuck'));
+	is(told($listener, qr/stuck/), '{"kind": "stuck", "count": 1}', 'what happens afterwards is told of');
+	$cared_for->();
+	pass('rounds go on');
+	$listener->quit;
+	$stepping->stop;
+};
+
 done_testing();
