@@ -1136,7 +1136,7 @@ WITH checks (name) AS (
 -- what the script made: each table's types of columns (with ? where null may be), check constraints and triggers
 made (relation, name, columns, checks, triggers) AS (
 	VALUES ('@extschema@.idem_alert'::regclass, 'idem_alert',
-			'uuid text int8 timestamptz timestamptz text text? text? jsonb? int4', 0, '{}'::text[]),
+			'uuid text int8 timestamptz timestamptz text text? text? jsonb? int4', 6, '{}'::text[]),
 		('@extschema@.idem_binding'::regclass, 'idem_binding',
 			'text oid? text', 2, '{idem_a_stale,idem_b_role,idem_c_stale,idem_c_stale_truncate}'),
 		('@extschema@.idem_fast'::regclass, 'idem_fast',

@@ -19,7 +19,6 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/pg_database.h"
-#include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -43,6 +42,7 @@
 #include "catalog.h"
 #include "excerpt.h"
 #include "guc.h"
+#include "maintain.h"
 #include "notify.h"
 #include "worker.h"
 
@@ -143,37 +143,20 @@ remember_told(TimestampTz until)
 	mark->at = steady_time();
 }
 
-/* A function that the script made, found as a member. */
-static Oid
-own_function(const char *name)
-{
-	Oid			owner = catalog_owner();
-	List	   *members = catalog_members();
-	ListCell   *cell;
-
-	foreach(cell, members)
-	{
-		const Member *member = lfirst(cell);
-
-		if (member->class_id == ProcedureRelationId && member->owner == owner &&
-			strcmp(NameStr(member->name), name) == 0)
-			return member->object;
-	}
-	elog(ERROR, "extension idem has no function %s", name);
-}
-
 /* One batch of what has lapsed; returns how many rows went. */
 static int64
 purge(void)
 {
-	return DatumGetInt64(OidFunctionCall1(own_function("idem_purge"), Int32GetDatum(PURGE_BATCH)));
+	return maintain_purge(PURGE_BATCH);
 }
 
 /* All other care. */
 static int64
 maintain(void)
 {
-	(void) OidFunctionCall0(own_function("idem_maintain"));
+	Care		care;
+
+	maintain_all(&care);
 	return 0;
 }
 
