@@ -90,7 +90,7 @@ INSERT INTO idem_policy (scope, material) VALUES ('direct.c', '{/other}');
 SELECT pay('alice', 'direct.c', '{"amount": 1, "memo": "f"}', 'k'), pay('alice', 'direct.c', '{"amount": 2}', 'k'), pay('alice', 'direct.c', '{"amount": 1}', 'k2'), pay('alice', 'direct.c', '{"amount": 1}');
 DELETE FROM idem_policy WHERE scope = 'direct.c';
 
--- P3: lists changed under content: an operation begun under the former ones is found, within result_ttl of their end ---------
+-- P3: lists changed under content: an operation begun under the former ones is found, as long as it is on record -----------
 INSERT INTO idem_policy (scope, material) VALUES ('direct.l', '{/amount}');
 SELECT pay('alice', 'direct.l', '{"amount": 1, "memo": "a"}');
 SELECT outcome FROM idem_acquire_direct('alice', 'direct.l', '{"amount": 2, "memo": "a"}', owner => '00000000-0000-4000-8000-000000000001');
@@ -106,10 +106,9 @@ UPDATE idem_policy SET material = '{/memo}' WHERE scope = 'direct.l';
 SELECT pay('alice', 'direct.l', '{"amount": 4, "memo": "a"}'), pay('alice', 'direct.l', '{"amount": 5, "memo": "a"}');
 ROLLBACK;
 SELECT pay('alice', 'direct.l', '{"amount": 4, "memo": "a"}');
--- not for ever: the former lists are forgotten when nobody can still be retrying
+-- R16: however long ago the former lists were replaced
 UPDATE idem_policy_version SET replaced_at = now() - interval '25 hours' WHERE scope = 'direct.l' AND replaced_at IS NOT NULL;
 SELECT pay('alice', 'direct.l', '{"amount": 1, "memo": "d"}');
--- what an operation of its own began goes before what it would have been
 SELECT pay('alice', 'direct.l', '{"amount": 1, "memo": "d"}');
 -- where the lists in force name one that is known, and former lists another, it is that of the lists in force
 INSERT INTO idem_policy (scope, material) VALUES ('direct.n', '{/amount,/memo}');

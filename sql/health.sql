@@ -54,7 +54,7 @@ DELETE FROM idem_alert;
 SELECT * FROM faults();
 
 -- nobody purges
-INSERT INTO idem_record SELECT gen_random_uuid(), now(), now(), 0, 1, 'D', 'o', sha256(''), sha256(''), 'health', 'alice', NULL, NULL, NULL, NULL, now() - interval '2 hours', now();
+INSERT INTO idem_record SELECT gen_random_uuid(), now(), now(), 0, 1, 'D', 'o', sha256(''), sha256(''), 'health', 'alice', NULL, NULL, NULL, now() - interval '2 hours', now();
 SELECT * FROM faults();
 UPDATE idem_record SET retained_until = now() - interval '2 days';
 SELECT * FROM faults();
@@ -71,7 +71,7 @@ DELETE FROM idem_policy WHERE scope IN ('*', 'health', 'health <b>"x"');
 UPDATE idem_record SET reconciled_at = now();
 SELECT * FROM faults();
 -- a clock that went back
-INSERT INTO idem_record SELECT gen_random_uuid(), now() + interval '1 hour', now(), 0, 1, 'I', 'i', sha256(''), sha256(''), 'health', 'alice', NULL, NULL, NULL, NULL, 'infinity';
+INSERT INTO idem_record SELECT gen_random_uuid(), now() + interval '1 hour', now(), 0, 1, 'I', 'i', sha256(''), sha256(''), 'health', 'alice', NULL, NULL, NULL, 'infinity';
 SELECT * FROM faults();
 DELETE FROM idem_record;
 -- secrets

@@ -150,7 +150,7 @@ COMMENT ON COLUMN @extschema@.idem_policy.in_flight_ttl IS
 COMMENT ON COLUMN @extschema@.idem_policy.caller_retry_window IS 'how long callers may go on retrying';
 COMMENT ON COLUMN @extschema@.idem_policy.result_ttl IS 'how long a result is kept; at least caller_retry_window';
 COMMENT ON COLUMN @extschema@.idem_policy.repeat_guard IS
-	'within this time an equal operation under a new fingerprint is taken for a repeat; null: never';
+	'within this time an equal operation under another fingerprint or key is taken for a repeat; null: never';
 COMMENT ON COLUMN @extschema@.idem_policy.confirm_with IS 'the name of the tool that confirms, for replies; null: not said';
 COMMENT ON COLUMN @extschema@.idem_policy.poll_with IS 'the name of the tool that asks for the outcome, for replies; null: not said';
 COMMENT ON COLUMN @extschema@.idem_policy.poll_after IS 'how long to wait before asking again';
@@ -399,7 +399,6 @@ CREATE TABLE @extschema@.idem_record (
 	scope            text COLLATE "C" NOT NULL,
 	subject          text COLLATE "C" NOT NULL,
 	expires_at       timestamptz,
-	operation        uuid,
 	holder           text COLLATE "C",
 	trace_id         text COLLATE "C",
 	retained_until   timestamptz NOT NULL,
@@ -438,7 +437,6 @@ COMMENT ON COLUMN @extschema@.idem_record.owner_hash IS 'SHA-256 of the latest a
 COMMENT ON COLUMN @extschema@.idem_record.scope IS 'the tool or operation';
 COMMENT ON COLUMN @extschema@.idem_record.subject IS 'on whose behalf';
 COMMENT ON COLUMN @extschema@.idem_record.expires_at IS 'the fingerprint''s expiry; null for a direct call';
-COMMENT ON COLUMN @extschema@.idem_record.operation IS 'of a guard row, the key of the operation it stands for; else null';
 COMMENT ON COLUMN @extschema@.idem_record.holder IS 'a label for audits';
 COMMENT ON COLUMN @extschema@.idem_record.trace_id IS 'a label for traces';
 COMMENT ON COLUMN @extschema@.idem_record.retained_until IS 'when the row lapses; infinity while in flight';
@@ -464,7 +462,6 @@ CREATE UNLOGGED TABLE @extschema@.idem_fast (
 	scope            text COLLATE "C" NOT NULL,
 	subject          text COLLATE "C" NOT NULL,
 	expires_at       timestamptz,
-	operation        uuid,
 	holder           text COLLATE "C",
 	trace_id         text COLLATE "C",
 	CONSTRAINT idem_fast_pkey PRIMARY KEY (key)
@@ -487,9 +484,22 @@ COMMENT ON COLUMN @extschema@.idem_fast.owner_hash IS 'SHA-256 of the latest att
 COMMENT ON COLUMN @extschema@.idem_fast.scope IS 'the tool or operation';
 COMMENT ON COLUMN @extschema@.idem_fast.subject IS 'on whose behalf';
 COMMENT ON COLUMN @extschema@.idem_fast.expires_at IS 'the fingerprint''s expiry; null for a direct call';
-COMMENT ON COLUMN @extschema@.idem_fast.operation IS 'of a guard row, the key of the operation it stands for; else null';
 COMMENT ON COLUMN @extschema@.idem_fast.holder IS 'a label for audits';
 COMMENT ON COLUMN @extschema@.idem_fast.trace_id IS 'a label for traces';
+
+-- Which operations have equal content, where a scope has a repeat_guard (src/guard.c): a row for each grant.  The first
+-- index is for the guard, the second for what goes with its operation.
+CREATE TABLE @extschema@.idem_peer (
+	guard            uuid NOT NULL,
+	key              uuid NOT NULL,
+	granted_at       timestamptz NOT NULL,
+	CONSTRAINT idem_peer_pkey PRIMARY KEY (guard, key, granted_at)
+) USING heap;
+CREATE INDEX idem_peer_key ON @extschema@.idem_peer (key);
+COMMENT ON TABLE @extschema@.idem_peer IS 'the grants of scopes with a repeat_guard, by what their operations are about';
+COMMENT ON COLUMN @extschema@.idem_peer.guard IS 'made from the scope, the subject and what is material in the parameters';
+COMMENT ON COLUMN @extschema@.idem_peer.key IS 'the operation''s key';
+COMMENT ON COLUMN @extschema@.idem_peer.granted_at IS 'when the grant was made';
 
 CREATE TABLE @extschema@.idem_alert (
 	key              uuid NOT NULL,
@@ -640,11 +650,12 @@ CREATE FUNCTION @extschema@.idem_acquire_direct(
 	wait             interval DEFAULT '0',
 	owner            uuid DEFAULT NULL,
 	holder           text DEFAULT NULL,
-	trace_id         text DEFAULT NULL
+	trace_id         text DEFAULT NULL,
+	confirm_repeat   bool DEFAULT false
 ) RETURNS @extschema@.idem_claim
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_acquire_direct';
-COMMENT ON FUNCTION @extschema@.idem_acquire_direct(text, text, jsonb, text, interval, uuid, text, text) IS
+COMMENT ON FUNCTION @extschema@.idem_acquire_direct(text, text, jsonb, text, interval, uuid, text, text, bool) IS
 	'the same without a fingerprint: the operation is named by a key of the client''s, or by what is material in its parameters';
 
 CREATE FUNCTION @extschema@.idem_commit(
@@ -740,7 +751,7 @@ SELECT c.key, c.scope, c.subject,
 		SELECT r.key, r.scope, r.subject, r.downstream, r.attempt, r.holder, r.trace_id, r.acquired_at, r.lease_until,
 				NULL::xid AS xid
 			FROM @extschema@.idem_record AS r
-			WHERE r.retained_until = 'infinity' AND r.operation IS NULL
+			WHERE r.retained_until = 'infinity'
 		UNION ALL
 		SELECT u.key, u.scope, u.subject, u.downstream, u.attempt, u.holder, u.trace_id, u.acquired_at, u.lease_until, u.xid
 			FROM @extschema@._idem_uncommitted(NULL::@extschema@.idem_ack) AS u
@@ -773,7 +784,6 @@ SELECT r.key, r.scope, r.subject,
 			|| ', verdict => ''DONE|FAILED|RETRY'', note => ''what you found'', result => NULL);' AS reconcile
 	FROM @extschema@.idem_record AS r
 	WHERE r.retained_until = 'infinity'
-		AND r.operation IS NULL
 		AND r.downstream <> 'i'
 		AND r.lease_until <= clock_timestamp();
 COMMENT ON VIEW @extschema@.idem_stuck IS 'operations whose outcome nobody knows: find it out downstream, then say so';
@@ -796,8 +806,7 @@ SELECT r.key, r.scope, r.subject,
 		r.attempt, r.holder, r.trace_id, r.result_ref, r.acquired_at, r.lease_until, r.expires_at, r.finished_at, r.retained_until,
 		r.policy_version, encode(r.param_hash, 'hex') AS param_hash,
 		r.reconciled_at, r.reconciled_by, r.reconcile_note
-	FROM @extschema@.idem_record AS r
-	WHERE r.operation IS NULL;
+	FROM @extschema@.idem_record AS r;
 COMMENT ON VIEW @extschema@.idem_audit IS 'every operation on record, without results and owners';
 COMMENT ON COLUMN @extschema@.idem_audit.key IS 'the operation''s key';
 COMMENT ON COLUMN @extschema@.idem_audit.scope IS 'the tool or operation';
@@ -840,11 +849,12 @@ CREATE FUNCTION @extschema@.idem_execute(
 	fingerprint      text DEFAULT NULL,
 	client_key       text DEFAULT NULL,
 	wait             interval DEFAULT '30 s',
-	trace_id         text DEFAULT NULL
+	trace_id         text DEFAULT NULL,
+	confirm_repeat   bool DEFAULT false
 ) RETURNS @extschema@.idem_claim
 	LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_execute';
-COMMENT ON FUNCTION @extschema@.idem_execute(text, text, jsonb, regprocedure, text, text, interval, text) IS
+COMMENT ON FUNCTION @extschema@.idem_execute(text, text, jsonb, regprocedure, text, text, interval, text, bool) IS
 	'run fn(params) once and keep what it returns; DONE with replayed = false is the first run';
 
 CREATE FUNCTION @extschema@.idem_require() RETURNS trigger
@@ -857,7 +867,7 @@ COMMENT ON FUNCTION @extschema@.idem_require() IS
 -- Care: what lapses goes, what is stuck is told of (src/maintain.c)
 
 -- A lapsed row is deleted only if it has still lapsed once it is locked; rows that are locked elsewhere are left
--- to the next call.  A guard row stays as long as its operation is at work, or finished within the guard's time.
+-- to the next call.
 CREATE FUNCTION @extschema@.idem_purge(
 	max_rows         int4 DEFAULT 10000
 ) RETURNS int8
@@ -1140,9 +1150,11 @@ made (relation, name, columns, checks, triggers) AS (
 		('@extschema@.idem_binding'::regclass, 'idem_binding',
 			'text oid? text', 2, '{idem_a_stale,idem_b_role,idem_c_stale,idem_c_stale_truncate}'),
 		('@extschema@.idem_fast'::regclass, 'idem_fast',
-			'uuid timestamptz timestamptz int4 int4 char char bytea bytea text text timestamptz? uuid? text? text?', 0, '{}'),
+			'uuid timestamptz timestamptz int4 int4 char char bytea bytea text text timestamptz? text? text?', 0, '{}'),
 		('@extschema@.idem_guidance'::regclass, 'idem_guidance',
 			'text text text text? text?', 6, '{}'),
+		('@extschema@.idem_peer'::regclass, 'idem_peer',
+			'uuid uuid timestamptz', 0, '{}'),
 		('@extschema@.idem_policy'::regclass, 'idem_policy',
 			'text _text? _text? text text interval interval interval interval interval interval interval interval? text? text? interval bool',
 			18, '{idem_a_stale,idem_b_history,idem_b_history_truncate,idem_c_stale,idem_c_stale_truncate}'),
@@ -1150,7 +1162,7 @@ made (relation, name, columns, checks, triggers) AS (
 			'text int4 _text? _text? timestamptz timestamptz? interval',
 			1, '{idem_a_stale,idem_b_merge,idem_c_stale,idem_c_stale_truncate}'),
 		('@extschema@.idem_record'::regclass, 'idem_record',
-			'uuid timestamptz timestamptz int4 int4 char char bytea bytea text text timestamptz? uuid? text? text? timestamptz timestamptz? jsonb? text? timestamptz? text? text? bytea?',
+			'uuid timestamptz timestamptz int4 int4 char char bytea bytea text text timestamptz? text? text? timestamptz timestamptz? jsonb? text? timestamptz? text? text? bytea?',
 			7, '{}'),
 		('@extschema@.idem_secret'::regclass, 'idem_secret',
 			'text bytea bool? timestamptz timestamptz timestamptz?', 4, '{idem_a_stale,idem_c_stale,idem_c_stale_truncate}')
@@ -1218,7 +1230,7 @@ tables (oid, name, qualified, expected, columns, checks, triggers, kind, persist
 recent AS (
 	SELECT r.scope, r.finished_at - r.acquired_at AS took
 		FROM @extschema@.idem_record AS r
-		WHERE r.retained_until < 'infinity' AND r.state IN ('D', 'F') AND r.reconciled_at IS NULL AND r.operation IS NULL
+		WHERE r.retained_until < 'infinity' AND r.state IN ('D', 'F') AND r.reconciled_at IS NULL
 		ORDER BY r.retained_until DESC
 		LIMIT 10000
 ),
@@ -1291,7 +1303,7 @@ faults (name, status, detail, advice) AS (
 	SELECT 'purge', CASE WHEN o.since < clock_timestamp() - interval '1 day' THEN 'bad' ELSE 'warn' END,
 			format('the oldest lapsed record has waited %s s to be deleted', ceil(extract(epoch FROM clock_timestamp() - o.since))),
 			'See that idem_maintain() runs every minute, and look for its errors in the server''s log.'
-		FROM (SELECT min(r.retained_until) AS since FROM @extschema@.idem_record AS r WHERE r.operation IS NULL) AS o
+		FROM (SELECT min(r.retained_until) AS since FROM @extschema@.idem_record AS r) AS o
 		WHERE o.since < clock_timestamp() - interval '1 hour'
 	UNION ALL
 	SELECT 'clock', 'bad', format('something on record is %s s in the future', ceil(extract(epoch FROM o.latest - clock_timestamp()))),
@@ -1474,6 +1486,7 @@ COMMENT ON FUNCTION @extschema@._idem_check_members(text[], @extschema@.idem_ack
 ALTER TABLE @extschema@.idem_alert DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
 ALTER TABLE @extschema@.idem_binding DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
 ALTER TABLE @extschema@.idem_fast DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE @extschema@.idem_peer DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
 ALTER TABLE @extschema@.idem_guidance DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
 ALTER TABLE @extschema@.idem_policy DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
 ALTER TABLE @extschema@.idem_policy_version DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;
@@ -1485,6 +1498,7 @@ SELECT pg_extension_config_dump('@extschema@.idem_policy_version', '');
 SELECT pg_extension_config_dump('@extschema@.idem_record', '');
 SELECT pg_extension_config_dump('@extschema@.idem_alert', '');
 SELECT pg_extension_config_dump('@extschema@.idem_guidance', '');
+SELECT pg_extension_config_dump('@extschema@.idem_peer', '');
 SELECT pg_extension_config_dump('@extschema@.idem_binding', '');
 
 -- Nothing is open to anybody, PUBLIC and default privileges included; then the installing role gets all, to

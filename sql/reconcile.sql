@@ -181,16 +181,16 @@ SELECT key AS k, owner AS o FROM idem_acquire_direct('alice', 'rc.opaque', '{"x"
 BEGIN READ ONLY;
 SELECT raised(format('SELECT idem_reconcile(%L, %L, %L, force => true)', :'k', 'DONE', 'x'));
 COMMIT;
--- P7: a guard row is no operation
+-- P7: a guard key is no operation
 UPDATE idem_policy SET repeat_guard = '1 hour' WHERE scope = 'rc.opaque';
 SELECT outcome, owner AS o FROM idem_acquire(idem_sign('alice', 'rc.opaque', '{"x": "guarded"}'), 'alice', 'rc.opaque', '{"x": "guarded"}') \gset
-SELECT idem_reconcile(key, 'DONE', 'note', force => true), idem_commit(key, :'o'), idem_renew(key, :'o'), idem_release(key, :'o'), idem_fail(key, gen_random_uuid(), '1')
-	FROM idem_record WHERE operation IS NOT NULL AND scope = 'rc.opaque';
+SELECT idem_reconcile(guard, 'DONE', 'note', force => true), idem_commit(guard, :'o'), idem_renew(guard, :'o'), idem_release(guard, :'o'), idem_fail(guard, gen_random_uuid(), '1')
+	FROM idem_peer JOIN idem_record USING (key) WHERE scope = 'rc.opaque';
 
 BEGIN;
 SELECT outcome, owner AS o FROM idem_acquire(idem_sign('alice', 'rc.opaque', '{"x": "guarded here"}'), 'alice', 'rc.opaque', '{"x": "guarded here"}') \gset
-SELECT idem_reconcile(key, 'DONE', 'note', force => true), idem_commit(key, :'o'), idem_renew(key, :'o'), idem_release(key, :'o'), idem_fail(key, gen_random_uuid(), '1')
-	FROM idem_fast WHERE operation IS NOT NULL AND scope = 'rc.opaque';
+SELECT idem_reconcile(guard, 'DONE', 'note', force => true), idem_commit(guard, :'o'), idem_renew(guard, :'o'), idem_release(guard, :'o'), idem_fail(guard, gen_random_uuid(), '1')
+	FROM idem_peer JOIN idem_fast USING (key) WHERE scope = 'rc.opaque';
 ROLLBACK;
 
 DELETE FROM idem_policy WHERE scope LIKE 'rc.%';

@@ -137,11 +137,11 @@ $$;
 SELECT tell(c) FROM idem_execute('alice', 'rq.local', '{"x": 1}', 'book(jsonb)') AS c;
 SELECT raised($$SELECT book('{"x": 2}')$$) AS around_the_layer;
 
--- P7: a guard row is no operation
+-- P7: a guard key is no operation
 UPDATE idem_policy SET repeat_guard = '1 hour' WHERE scope = 'rq.pay';
 SELECT idem_sign('alice', 'rq.pay', '{"x": "guarded"}') AS fp \gset
 SELECT outcome FROM idem_acquire(:'fp', 'alice', 'rq.pay', '{"x": "guarded"}');
-SELECT pay(r.key) AS guard_row FROM idem_record AS r WHERE operation IS NOT NULL AND scope = 'rq.pay';
+SELECT pay(p.guard) AS guard_key FROM idem_peer AS p JOIN idem_record AS r USING (key) WHERE r.scope = 'rq.pay';
 
 -- wrong use
 CREATE TABLE wrong (key uuid, name text, generated uuid GENERATED ALWAYS AS (key) STORED);

@@ -245,7 +245,7 @@ SELECT status(71), status(72), acquire(73), acquire(75);
 BEGIN; SELECT retry(72), acquire(77); SELECT other(72) LIKE 'ACQUIRED 2%' AS next; DELETE FROM idem_record WHERE key = idem_key('alice', 'xact', '72'); COMMIT;
 SELECT places(72, 77);
 -- rows that no transaction holds are no claims
-INSERT INTO idem_fast SELECT key, acquired_at, lease_until, policy_version, attempt, state, downstream, param_hash, owner_hash, scope, subject, expires_at, operation, holder, trace_id
+INSERT INTO idem_fast SELECT key, acquired_at, lease_until, policy_version, attempt, state, downstream, param_hash, owner_hash, scope, subject, expires_at, holder, trace_id
 	FROM idem_record WHERE key = idem_key('alice', 'xact', '71');
 UPDATE idem_fast SET key = idem_key('alice', 'xact', '78');
 SELECT acquire(78), places(78);

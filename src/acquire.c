@@ -14,6 +14,7 @@
 #include "acquire.h"
 #include "alert.h"
 #include "binding.h"
+#include "content.h"
 #include "guard.h"
 #include "place.h"
 #include "stat.h"
@@ -145,7 +146,7 @@ grant_is_possible(Request *request)
 	Entry		other_door = request->door == DOOR_FINGERPRINT ? ENTRY_DIRECT : ENTRY_FINGERPRINT;
 
 	return !policy->strict && policy->enabled && policy->entry != other_door &&
-		!XactReadOnly && !RecoveryInProgress();
+		!XactReadOnly && !TransactionStartedDuringRecovery();
 }
 
 /* A grant will be written: may it be? */
@@ -203,22 +204,6 @@ answer_rival(Request *request, const Rival *rival, Answer *answer)
 	return STEP_ANSWERED;
 }
 
-/*
- * A content key was made under the scope's lists.  Where they were replaced before the claim stood, somebody who
- * already goes by the new ones may have looked for this one in vain.
- */
-static void
-require_same_lists(Request *request)
-{
-	policy_begin();
-	request->policy = policy_of(request->scope.data, request->scope.length);
-	if (request->policy->version != request->lists_in_force)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("the scope's lists were replaced meanwhile"),
-				 errhint("Run the transaction again.")));
-}
-
 static Step
 start(Request *request, Store *record, TimestampTz now, Answer *answer)
 {
@@ -229,11 +214,14 @@ start(Request *request, Store *record, TimestampTz now, Answer *answer)
 	fresh_claim(request, &claim, now);
 	step = place_claim(&claim, record, &rival);
 	if (step == STEP_ANSWERED)
-		return answer_rival(request, &rival, answer);
+		step = answer_rival(request, &rival, answer);
 	if (step != STEP_ON)
+	{
+		guard_withdraw(request);
 		return step;
+	}
 	if (request->door == DOOR_CONTENT)
-		require_same_lists(request);
+		content_require_alone(request);
 	return answer_granted(request, &claim, false, answer);
 }
 
@@ -288,14 +276,18 @@ resume(Request *request, Store *record, Sighting *sighting, const Claim *before,
 	switch (store_update(record, &sighting->tid, false))
 	{
 		case UPDATE_MOVED:
+			guard_withdraw(request);
 			return STEP_AGAIN;
 		case UPDATE_BUSY:
+			guard_withdraw(request);
 			return answer_in_flight(request, record->found, InvalidTransactionId, answer);
 		case UPDATE_DONE:
 			break;
 	}
 	xact_put(&request->key, PLACE_RECORD, &record->row->tts_tid, claim_spot_kind(&claim));
 	xact_changed(&request->key);
+	if (request->door == DOOR_CONTENT)
+		content_require_alone(request);
 	if (action == ACTION_TAKE_OVER)
 	{
 		stat_extra(STAT_TAKEOVER, request->scope, 1);
@@ -439,10 +431,10 @@ try_acquire(Request *request, Answer *answer)
 		return answer_own_fast(request, &tid, answer);
 	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
 	/* the table's lock may have been waited for, or what the last try met */
-	if (is_stale(request) && !request_refresh(request, answer))
+	if (is_stale(request))
 	{
 		store_close(&record);
-		return STEP_ANSWERED;
+		return request_refresh(request, answer) ? STEP_AGAIN : STEP_ANSWERED;
 	}
 	store_find(&record, &request->key, &sighting);
 	now = GetCurrentTimestamp();
@@ -458,6 +450,14 @@ try_acquire(Request *request, Answer *answer)
 	return step;
 }
 
+/* Somebody is at work, on the operation or on an equal one. */
+static bool
+is_worth_waiting(const Answer *answer)
+{
+	return answer->outcome == OUTCOME_IN_FLIGHT ||
+		(answer->outcome == OUTCOME_REPEAT && TransactionIdIsValid(answer->rival));
+}
+
 void
 acquire(Request *request, Answer *answer)
 {
@@ -471,8 +471,9 @@ acquire(Request *request, Answer *answer)
 		{
 			CHECK_FOR_INTERRUPTS();
 			AcceptInvalidationMessages();
+			request_choose_again(request);
 		}
-		if (answer->outcome != OUTCOME_IN_FLIGHT)
+		if (!is_worth_waiting(answer))
 			break;				/* a grant that was made stands */
 		again = wait_for_change(&wait, answer);
 		if (wait.joined && !request_refresh(request, answer))
@@ -530,8 +531,8 @@ idem_acquire(PG_FUNCTION_ARGS)
 
 /*
  * idem_acquire_direct(subject text, scope text, params jsonb, client_key text DEFAULT NULL,
- *		wait interval DEFAULT '0', owner uuid DEFAULT NULL, holder text DEFAULT NULL, trace_id text DEFAULT NULL)
- *		RETURNS idem_claim
+ *		wait interval DEFAULT '0', owner uuid DEFAULT NULL, holder text DEFAULT NULL, trace_id text DEFAULT NULL,
+ *		confirm_repeat boolean DEFAULT false) RETURNS idem_claim
  */
 Datum
 idem_acquire_direct(PG_FUNCTION_ARGS)
@@ -541,6 +542,7 @@ idem_acquire_direct(PG_FUNCTION_ARGS)
 
 	read_arguments(fcinfo, 0, 4, &request);
 	request.function = "idem_acquire_direct()";
+	request.confirmed_repeat = args_bool(fcinfo, 8, "confirm_repeat");
 	request_direct(&request, args_optional_label(fcinfo, 3, "client_key"));
 	acquire(&request, &answer);
 	PG_RETURN_DATUM(finish(&answer));

@@ -31,6 +31,8 @@ typedef struct Request
 	int32		lists_in_force; /* the version of the scope's own lists when a content key was made */
 	TimestampTz expires_at;		/* DT_NOEND for a direct call */
 	bool		confirmed_repeat;
+	bool		has_peer;		/* this try's grant has left a row among its peers, */
+	ItemPointerData peer;		/* here */
 	const Policy *policy;		/* of the scope, as of now */
 	bool		owner_given;	/* by the caller */
 	bool		has_owner;		/* or made since, for a grant */
@@ -58,6 +60,9 @@ extern bool request_by_fingerprint(Request *request, Span token, Answer *answer)
  * refusal in *answer, for one whose secret verifies no more.
  */
 extern bool request_refresh(Request *request, Answer *answer);
+
+/* Another try begins: a call that comes by its content chooses its key anew. */
+extern void request_choose_again(Request *request);
 
 /*
  * Make a request of a direct call.  Raises 22023 where nothing of the parameters is material, but for a client's

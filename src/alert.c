@@ -242,7 +242,7 @@ count_in_row(AlertKind kind, const pg_uuid_t *key, Span scope, Span subject, Jso
 	int			parts = keeps_first(kind) && evidence_has_result(detail) ? EVIDENCE_PARTS : 1;
 	Store		store;
 
-	if (XactReadOnly || RecoveryInProgress() ||
+	if (XactReadOnly || TransactionStartedDuringRecovery() ||
 		!store_open(&store, TABLE_ALERT, RowExclusiveLock, true))
 		return;
 	store.kind = CStringGetTextDatum(kinds[kind].name);

@@ -56,16 +56,6 @@ put_row(ReturnSetInfo *result, const Claim *claim, TransactionId xid)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
-/* Has its own transaction, still open, deleted the row again, having finished or moved the claim? */
-static bool
-is_gone(TupleTableSlot *row)
-{
-	bool		isnull;
-	TransactionId xmax = DatumGetTransactionId(slot_getsysattr(row, MaxTransactionIdAttributeNumber, &isnull));
-
-	return TransactionIdIsValid(xmax) && TransactionIdIsInProgress(xmax);
-}
-
 /* One version that a scan under the dirty snapshot gave: is it an open transaction's claim? */
 static void
 put_if_uncommitted(ReturnSetInfo *result, TupleTableSlot *row, SnapshotData *dirty)
@@ -84,7 +74,7 @@ put_if_uncommitted(ReturnSetInfo *result, TupleTableSlot *row, SnapshotData *dir
 			return;
 	}
 	record_read(row, &claim);
-	if (claim.state == STATE_IN_FLIGHT && !claim.is_guard && !is_gone(row))
+	if (claim.state == STATE_IN_FLIGHT && !store_deleted_by_open(row))
 		put_row(result, &claim, SubTransGetTopmostTransaction(xmin));
 }
 
@@ -95,7 +85,7 @@ list_fast(ReturnSetInfo *result)
 	SnapshotData dirty;
 	TableScanDesc scan;
 
-	if (RecoveryInProgress() || !store_open(&fast, TABLE_FAST, AccessShareLock, true))
+	if (TransactionStartedDuringRecovery() || !store_open(&fast, TABLE_FAST, AccessShareLock, true))
 		return;
 	InitDirtySnapshot(dirty);
 	scan = table_beginscan(fast.relation, &dirty, 0, NULL);

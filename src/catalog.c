@@ -62,6 +62,7 @@ static const char *const table_name[TABLE_COUNT] = {
 	[TABLE_BINDING] = "idem_binding",
 	[TABLE_FAST] = "idem_fast",
 	[TABLE_GUIDANCE] = "idem_guidance",
+	[TABLE_PEER] = "idem_peer",
 	[TABLE_POLICY] = "idem_policy",
 	[TABLE_POLICY_VERSION] = "idem_policy_version",
 	[TABLE_RECORD] = "idem_record",

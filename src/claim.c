@@ -54,7 +54,7 @@ TimestampTz
 claim_retention(const Claim *claim, TimestampTz now)
 {
 	const Policy *policy = policy_of(claim->scope.data, claim->scope.length);
-	TimestampTz by_policy = time_after(now, policy->result_ttl);
+	TimestampTz by_policy = time_after(now, Max(policy->result_ttl, policy->repeat_guard));
 	TimestampTz by_expiry;
 
 	if (claim->expires_at == DT_NOEND)
@@ -86,8 +86,6 @@ claim_vanished(void)
 SpotKind
 claim_spot_kind(const Claim *claim)
 {
-	if (claim->is_guard)
-		return SPOT_GUARD;
 	return claim->downstream == DOWNSTREAM_LOCAL ? SPOT_LOCAL : SPOT_PLAIN;
 }
 

@@ -108,7 +108,8 @@ refuse_two_names(void)
 
 /*
  * idem_execute(subject text, scope text, params jsonb, fn regprocedure, fingerprint text DEFAULT NULL,
- *		client_key text DEFAULT NULL, wait interval DEFAULT '30 s', trace_id text DEFAULT NULL) RETURNS idem_claim
+ *		client_key text DEFAULT NULL, wait interval DEFAULT '30 s', trace_id text DEFAULT NULL,
+ *		confirm_repeat boolean DEFAULT false) RETURNS idem_claim
  *
  * DONE with replayed = false is the first run.
  */
@@ -133,6 +134,7 @@ idem_execute(PG_FUNCTION_ARGS)
 	request.trace_id = args_optional_label(fcinfo, 7, "trace_id");
 	request.policy = policy_of(request.scope.data, request.scope.length);
 	request_without_owner(&request);
+	request.confirmed_repeat = args_bool(fcinfo, 8, "confirm_repeat");
 	if (PG_ARGISNULL(4))
 		request_direct(&request, client_key);
 	else if (client_key.data != NULL)

@@ -19,6 +19,7 @@
 #include "alert.h"
 #include "binding.h"
 #include "claim.h"
+#include "peer.h"
 #include "stat.h"
 #include "xact.h"
 
@@ -180,9 +181,6 @@ decide(const Call *call, const Claim *claim, TimestampTz now)
 	unsigned	facts = claim_facts(claim, now, owner);
 
 	stat_scope(claim->scope);
-	/* a guard row is no operation of its own */
-	if (claim->is_guard)
-		return state_decide(STATE_NONE, call->event, 0);
 	if (call->forced)
 		facts |= FACT_FORCED;
 	if (same_jsonb(claim->result, call->result) && span_equal(claim->result_ref, call->result_ref))
@@ -190,13 +188,20 @@ decide(const Call *call, const Claim *claim, TimestampTz now)
 	return state_decide(claim->state, call->event, facts);
 }
 
-static Place
-place_after(const Decision *decision)
-{
-	return decision->next == STATE_DONE ? PLACE_DONE : PLACE_NONE;
-}
-
 /* ----- this transaction's own claim, in the fast table ----- */
+
+/* A grant that leaves nothing leaves no row among its peers either. */
+static void
+forget_peers(const Call *call, const Claim *claim)
+{
+	Store		peers;
+
+	if (policy_of(claim->scope.data, claim->scope.length)->repeat_guard == 0)
+		return;
+	peer_open(&peers, RowExclusiveLock);
+	peer_forget(&peers, &call->key);
+	store_close(&peers);
+}
 
 /* What the grant's end leaves in the record: all but a plain release, after which nothing can have happened. */
 static void
@@ -216,9 +221,13 @@ finish_fast(const Call *call, Store *fast, ItemPointer tid, Claim *claim, const 
 		claim_require_remembered(claim);
 		store_close(&record);
 	}
-	else if (!store_delete(fast, tid))
-		claim_vanished();
-	xact_put(&call->key, place_after(decision), NULL, SPOT_PLAIN);
+	else
+	{
+		if (!store_delete(fast, tid))
+			claim_vanished();
+		forget_peers(call, claim);
+	}
+	xact_put(&call->key, PLACE_NONE, NULL, SPOT_PLAIN);
 }
 
 static void
@@ -272,7 +281,7 @@ note_change(const Call *call, Place place, const Claim *claim, const Decision *d
 	else if (decision->action == ACTION_EXTEND)
 		xact_put(&call->key, PLACE_RECORD, tid, claim_spot_kind(claim));
 	else
-		xact_put(&call->key, place_after(decision), NULL, SPOT_PLAIN);
+		xact_put(&call->key, PLACE_NONE, NULL, SPOT_PLAIN);
 	if (is_verdict(call))
 		tell_of(ALERT_RECONCILED, call, claim);
 	else if (decision->action == ACTION_RELEASE)

@@ -1,77 +1,143 @@
 /*
  * guard.c: the repeat guard.
  *
- * A model that lost its memory previews again and gets a fresh, valid fingerprint for what it has done already.
- * Where a scope sets the guard, a grant by fingerprint also claims a guard row, whose key is made from what the
- * operation is about and not from its nonce: of two fresh fingerprints for the same thing at most one gets it.
- * The row names the operation that holds it and is none itself.  Whether it still guards is judged by that
- * operation: one that failed, was released or finished longer ago than the guard lasts leaves it free.
+ * A model that lost its memory previews again, and gets a fresh fingerprint or makes up a new key for what it has done
+ * already.  Where a scope sets the guard, each grant leaves a row in idem_peer that names its operation under a guard
+ * key, which is made from what the operation is about; so equal operations are peers, by whichever door they came.  A
+ * grant looks at all of them: one that is under way, unknown, or was done within the guard's time makes it a REPEAT.
  *
- * The guard is claimed before the operation.  Who holds it and then loses the operation's own key to a rival
- * leaves it behind until the transaction ends, where it goes.
+ * How two that come at once get one grant (test/model/guard.pml searches this for a way around it)
+ *	1. The grant inserts its row speculatively: a new one for each grant, also where its operation continues.
+ *	2. It reads which lists are on record by then, and computes the guard keys under each.
+ *	3. It scans the rows under these, committed or not, but for its own operation's.
+ *	4. A row that stands, whose operation guards: withdraw, REPEAT.
+ *	5. A confirmed row of an open transaction: withdraw, REPEAT.
+ *	6. An undecided row of a smaller operation key: withdraw, wait for it, begin again.
+ *	7. One of a larger key: keep one's own, wait for it, and look again.
+ *	8. Nothing left: confirm the row; then the claim is placed.
+ * Both place before they look, so one of two sees the other; who holds an undecided row waits for larger keys alone, so
+ * there is no cycle.  A repeat that a person has confirmed does 1 and 8 only.
+ *
+ * Rows whose operation guards no more, whatever may come, are deleted by the next grant that meets them, and else with
+ * their operation: so a look costs as many look-ups as there are equal operations not yet looked at, and the first that
+ * guards ends it.  A released operation may still be found to have been done (idem_reconcile): its row stays, unless
+ * there are very many such.
  */
 #include "compat.h"
 
-#include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "content.h"
 #include "guard.h"
-#include "key.h"
+#include "lists.h"
+#include "peer.h"
 #include "status.h"
 
-#define GUARD_STEP "repeat guard"
+#define SPENT_MAX 100			/* rows that one grant deletes, at most */
+#define RELEASED_MAX 100		/* rows of released operations that are kept, at most */
 
-/*
- * The guard's key: made from the operation's content key, and different from it, so that a guard never stands
- * where a direct call's own record belongs.
- */
-static bool
-guard_key(Span scope, Span subject, Jsonb *params, const MaterialPart *part, pg_uuid_t *guard,
-		  pg_uuid_t *content)
+/* What a look through the peers of an operation has found. */
+typedef struct Look
 {
-	StringInfoData canonical;
-	bool		material;
+	Span		subject;
+	const pg_uuid_t *own;		/* the operation that looks */
+	int64		guard;			/* how long a finished operation guards, in microseconds */
+	bool		found;			/* a peer that decides, in peer and answer */
+	Peer		peer;
+	Answer		answer;			/* what is known of its operation */
+	int			nreleased;
+	int			nspent;
+	ItemPointerData spent[SPENT_MAX];	/* rows of operations that guard no more */
+} Look;
 
-	initStringInfo(&canonical);
-	material = canonical_append(&canonical, params, part);
-	if (material)
-	{
-		key_direct(DIRECT_CONTENT, scope.data, scope.length, subject.data, subject.length,
-				   canonical.data, canonical.len, content);
-		key_step(content, GUARD_STEP, strlen(GUARD_STEP), guard);
-	}
-	pfree(canonical.data);
-	return material;
-}
-
-/* Does this operation, at work or finished, still forbid a repeat?  Fills the answer. */
+/* Does an operation still forbid a repeat? */
 static bool
-still_guards(const pg_uuid_t *operation, Span subject, int64 guard, Answer *answer)
+still_guards(const Answer *operation, int64 guard)
 {
-	claim_look_up(operation, subject, DT_NOEND, answer);
-	switch (answer->outcome)
+	switch (operation->outcome)
 	{
 		case OUTCOME_IN_FLIGHT:
 		case OUTCOME_RECONCILE:
 			return true;
 		case OUTCOME_RETRYABLE:
 			/* released leaves it free; a lease that is over does not end what it was for */
-			return answer->finished_at == DT_NOEND;
+			return operation->finished_at == DT_NOEND;
 		case OUTCOME_DONE:
-			return GetCurrentTimestamp() < time_after(answer->finished_at, guard);
+			return GetCurrentTimestamp() < time_after(operation->finished_at, guard);
 		default:
 			return false;
 	}
 }
 
-/* The answer that names an earlier operation. */
-static Step
-answer_repeat(Request *request, const pg_uuid_t *operation, Answer *answer)
+/* The operation that was just looked up does not guard: will it never? */
+static bool
+is_spent(Look *look)
 {
-	claim_look_up(operation, request->subject, DT_NOEND, answer);
+	return look->answer.outcome != OUTCOME_RETRYABLE || ++look->nreleased > RELEASED_MAX;
+}
+
+static bool
+look_at(const Peer *peer, void *arg)
+{
+	Look	   *look = arg;
+
+	CHECK_FOR_INTERRUPTS();
+	look->peer = *peer;
+	if (peer->state == PEER_STANDS)
+	{
+		claim_look_up(&peer->operation, look->subject, DT_NOEND, &look->answer);
+		look->found = still_guards(&look->answer, look->guard);
+		if (!look->found && is_spent(look) && look->nspent < SPENT_MAX)
+			look->spent[look->nspent++] = peer->tid;
+	}
+	else
+		look->found = true;
+	return !look->found;
+}
+
+/*
+ * The operation that these parameters are by their content: it may have been granted before its scope had a guard, and
+ * so without a row.
+ */
+static void
+look_at_content(const pg_uuid_t *key, Look *look)
+{
+	if (memcmp(key, look->own, UUID_LEN) == 0)
+		return;
+	look->peer.state = PEER_STANDS;
+	look->peer.operation = *key;
+	claim_look_up(key, look->subject, DT_NOEND, &look->answer);
+	look->found = still_guards(&look->answer, look->guard);
+}
+
+/* Look through the peers under all lists on record; true where one was found that decides. */
+static bool
+look_through(Store *peers, const ListsOnRecord *lists, Span scope, Jsonb *params, Look *look)
+{
+	Content		content;
+
+	look->found = false;
+	look->nreleased = 0;
+	look->nspent = 0;
+	for (int i = 0; i < lists->count && !look->found; i++)
+		if (content_name(scope, look->subject, params, lists->lists[i].part, &content) &&
+			peer_visit(peers, &content.guard, look->own, look_at, look))
+			look_at_content(&content.key, look);
+	return look->found;
+}
+
+/* The answer that names the earlier operation. */
+static void
+answer_repeat(const Look *look, Span scope, Answer *answer)
+{
+	if (look->peer.state == PEER_STANDS)
+		*answer = look->answer;
+	else
+		answer_init(answer, OUTCOME_REPEAT, scope, look->subject);
 	if (answer->outcome != OUTCOME_DONE)
 	{
-		/* it may have failed since it was judged: a time and a result say that it happened, to those who read them */
+		/* a time and a result say that it happened, to those who read them */
 		answer->finished_at = answer->retained_until = DT_NOEND;
 		answer->result = NULL;
 		answer->result_ref = (Span) {NULL, 0};
@@ -79,244 +145,118 @@ answer_repeat(Request *request, const pg_uuid_t *operation, Answer *answer)
 	answer->outcome = OUTCOME_REPEAT;
 	answer->replayed = false;
 	answer->has_key = true;
-	answer->key = *operation;
-	answer->scope = request->scope;
-	answer->subject = request->subject;
-	return STEP_ANSWERED;
+	answer->key = look->peer.operation;
+	answer->scope = scope;
+	answer->subject = look->subject;
+	/* of one that stands, who is about to change it */
+	if (look->peer.state == PEER_OPEN)
+		answer->rival = look->peer.rival;
 }
 
-/* Somebody, rival if their transaction is known, is at work on this operation's guard: there is no saying more. */
-static Step
-answer_busy(Request *request, TransactionId rival, Answer *answer)
-{
-	answer_init_in_flight(answer, &request->key, request->scope, request->subject, rival);
-	return STEP_ANSWERED;
-}
-
+/* A row is undecided: is it for this one to wait for that with its own row standing? */
 static bool
-is_for(Request *request, const Claim *row)
+waits_for(const Look *look)
 {
-	return memcmp(&row->operation, &request->key, UUID_LEN) == 0;
+	return memcmp(&look->peer.operation, look->own, UUID_LEN) > 0;
 }
 
-static void
-guard_row(Request *request, const pg_uuid_t *key, Claim *row)
-{
-	memset(row, 0, sizeof(*row));
-	row->key = *key;
-	row->is_guard = true;
-	row->operation = request->key;
-	row->scope = request->scope;
-	row->subject = request->subject;
-	row->policy_version = request->version;
-	memcpy(row->param_hash, request->param_hash, SHA256_LENGTH);
-	memcpy(row->owner_hash, request->owner_hash, SHA256_LENGTH);
-	row->downstream = request->policy->downstream;
-	row->state = STATE_IN_FLIGHT;
-	row->attempt = 1;
-	row->acquired_at = GetCurrentTimestamp();
-	row->lease_until = time_after(row->acquired_at, request->policy->repeat_guard);
-	row->expires_at = row->retained_until = row->finished_at = row->reconciled_at = DT_NOEND;
-}
-
-/* Take a free guard over: compare-and-swap on the version that was judged. */
+/* Steps 3 to 8; the row has been placed. */
 static Step
-take_over(Request *request, Store *record, Sighting *sighting, const pg_uuid_t *key, Answer *answer)
+decide(Store *peers, Request *request, const ListsOnRecord *lists, Look *look, Answer *answer)
 {
-	Claim		claim;
-	Claim		row;
-
-	claim_require_serializable(sighting);
-	guard_row(request, key, &claim);
-	row = claim_as_recorded(&claim);
-	record_write(&row, store_row(record));
-	switch (store_update(record, &sighting->tid, false))
+	while (look_through(peers, lists, request->scope, request->params, look))
 	{
-		case UPDATE_DONE:
-			return STEP_ON;
-		case UPDATE_MOVED:
-			return STEP_AGAIN;
-		case UPDATE_BUSY:
-			break;
-	}
-	record_read(record->found, &claim);
-	return is_for(request, &claim) ? answer_busy(request, InvalidTransactionId, answer) :
-		answer_repeat(request, &claim.operation, answer);
-}
-
-/*
- * A guard row stands in the record.  One that is this operation's own, since it continues, is written anew as
- * well: another operation that found it free, or a purge, must not get past it at the same time.
- */
-static Step
-meet_guard(Request *request, Store *record, Sighting *sighting, const pg_uuid_t *key, Answer *answer)
-{
-	Claim		row;
-
-	record_read(record->found, &row);
-	if (!is_for(request, &row) && !request->confirmed_repeat &&
-		still_guards(&row.operation, request->subject, request->policy->repeat_guard, answer))
-		return answer_repeat(request, &row.operation, answer);
-	return take_over(request, record, sighting, key, answer);
-}
-
-/*
- * Somebody else is claiming the guard right now; or, going by a version that is not new, perhaps a purge is
- * deleting it.
- */
-static Step
-meet_rival(Request *request, const Rival *rival, bool is_new, Answer *answer)
-{
-	Answer		named;
-
-	if (request->confirmed_repeat)
-		return STEP_ON;
-	if (!rival->has_claim)
-		return STEP_AGAIN;
-	if (is_for(request, &rival->claim) ||
-		(!is_new && !still_guards(&rival->claim.operation, request->subject, request->policy->repeat_guard, &named)))
-		return answer_busy(request, rival->xid, answer);
-	return answer_repeat(request, &rival->claim.operation, answer);
-}
-
-/* One try to claim the guard in the record, or where it has none, as a fresh claim. */
-static Step
-try_guard(Request *request, const pg_uuid_t *key, Answer *answer)
-{
-	Store		record;
-	Sighting	sighting;
-	Rival		rival = {0};
-	Claim		row;
-	Step		step;
-
-	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
-	store_find(&record, key, &sighting);
-	if (sighting.rival_speculation != 0)
-	{
-		store_close(&record);
-		store_await_insertion(sighting.rival, sighting.rival_speculation);
-		return STEP_AGAIN;
-	}
-	if (TransactionIdIsValid(sighting.rival))
-	{
-		rival_read(&rival, &record, &sighting);
-		step = meet_rival(request, &rival, sighting.rival_inserts, answer);
-	}
-	else if (sighting.found)
-		step = meet_guard(request, &record, &sighting, key, answer);
-	else
-	{
-		claim_require_serializable(&sighting);
-		guard_row(request, key, &row);
-		step = place_claim(&row, &record, &rival);
-		if (step == STEP_ANSWERED)
-			step = meet_rival(request, &rival, true, answer);
-	}
-	store_close(&record);
-	return step;
-}
-
-/* This transaction holds the guard already, for this operation or for an equal one. */
-static Step
-meet_own_guard(Request *request, const pg_uuid_t *key, ItemPointer tid, Answer *answer)
-{
-	Store		fast;
-	Claim		row;
-	Step		step = STEP_ON;
-
-	store_open(&fast, TABLE_FAST, RowExclusiveLock, false);
-	if (!store_find_own(&fast, key, tid))
-		claim_vanished();
-	record_read(fast.found, &row);
-	if (!is_for(request, &row))
-	{
-		if (!request->confirmed_repeat &&
-			still_guards(&row.operation, request->subject, request->policy->repeat_guard, answer))
-			step = answer_repeat(request, &row.operation, answer);
-		else
+		if (look->peer.state != PEER_DECIDING || !waits_for(look))
 		{
-			guard_row(request, key, &row);
-			record_write(&row, store_row(&fast));
-			if (store_update(&fast, tid, true) != UPDATE_DONE)
-				claim_vanished();
-			xact_put(key, PLACE_FAST, &fast.row->tts_tid, SPOT_GUARD);
+			store_withdraw(peers);
+			if (look->peer.state == PEER_DECIDING)
+			{
+				store_await_insertion(look->peer.rival, look->peer.speculation);
+				return STEP_AGAIN;
+			}
+			answer_repeat(look, request->scope, answer);
+			return STEP_ANSWERED;
 		}
+		store_await_insertion(look->peer.rival, look->peer.speculation);
 	}
-	store_close(&fast);
-	return step;
+	store_confirm(peers);
+	for (int i = 0; i < look->nspent; i++)
+		(void) peer_delete(peers, &look->spent[i]);
+	return STEP_ON;
 }
 
-/* An equal operation that came by the other door, named by its content. */
-static bool
-direct_call_guards(Request *request, const pg_uuid_t *content, Answer *answer)
+/* Place the grant's row, and decide. */
+static Step
+place_and_look(Store *peers, Request *request, const Content *content, Answer *answer)
 {
-	return memcmp(content, &request->key, UUID_LEN) != 0 && !request->confirmed_repeat &&
-		still_guards(content, request->subject, request->policy->repeat_guard, answer);
+	Look		look = {.subject = request->subject, .own = &request->key, .guard = request->policy->repeat_guard};
+	ListsOnRecord lists;
+
+	if (!peer_place(peers, &content->guard, &request->key, &request->peer))
+		return STEP_AGAIN;
+	request->has_peer = true;
+	if (request->confirmed_repeat)
+	{
+		store_confirm(peers);
+		return STEP_ON;
+	}
+	lists_now(request->scope, &lists);
+	request->policy = policy_of(request->scope.data, request->scope.length);
+	return decide(peers, request, &lists, &look, answer);
 }
 
 Step
 guard_pass(Request *request, Answer *answer)
 {
 	const MaterialPart *part;
-	pg_uuid_t	key;
-	pg_uuid_t	content;
-	ItemPointerData tid;
+	Content		content;
+	Store		peers;
+	Step		step;
 
-	if (request->policy->repeat_guard == 0 || request->door == DOOR_CLIENT)
+	request->has_peer = false;
+	if (request->policy->repeat_guard == 0)
 		return STEP_ON;
 	if (!policy_version(request->scope.data, request->scope.length, request->version, &part) ||
-		!guard_key(request->scope, request->subject, request->params, part, &key, &content))
+		!content_name(request->scope, request->subject, request->params, part, &content))
 		return STEP_ON;
-	if (direct_call_guards(request, &content, answer))
-		return answer_repeat(request, &content, answer);
-	if (xact_place(&key, &tid) == PLACE_FAST)
-		return meet_own_guard(request, &key, &tid, answer);
-	return try_guard(request, &key, answer);
-}
-
-bool
-guard_look(Span scope, Span subject, Jsonb *params, const MaterialPart *part, int64 guard, Answer *answer)
-{
-	pg_uuid_t	key;
-	pg_uuid_t	operation;
-	bool		guarded;
-
-	if (guard == 0 || !guard_key(scope, subject, params, part, &key, &operation))
-		return false;
-	guarded = still_guards(&operation, subject, guard, answer) ||
-		(claim_guarded_operation(&key, &operation) && still_guards(&operation, subject, guard, answer));
-	if (guarded)
-	{
-		answer->outcome = OUTCOME_REPEAT;
-		answer->replayed = false;
-		answer->has_key = true;
-		answer->key = operation;
-	}
-	return guarded;
+	peer_open(&peers, RowExclusiveLock);
+	step = place_and_look(&peers, request, &content, answer);
+	if (step != STEP_ON)
+		request->has_peer = false;
+	store_close(&peers);
+	return step;
 }
 
 void
-guard_move_to_record(const pg_uuid_t *key, ItemPointer tid)
+guard_withdraw(Request *request)
 {
-	Store		fast;
-	Store		record;
-	Claim		claim;
-	ItemPointerData operation_tid;
+	Store		peers;
 
-	store_open(&fast, TABLE_FAST, RowExclusiveLock, false);
-	store_open(&record, TABLE_RECORD, RowExclusiveLock, false);
-	if (!store_find_own(&fast, key, tid))
-		claim_vanished();
-	record_read(fast.found, &claim);
-	if (xact_place(&claim.operation, &operation_tid) != PLACE_NONE)
-	{
-		Claim		row = claim_as_recorded(&claim);
+	if (!request->has_peer)
+		return;
+	peer_open(&peers, RowExclusiveLock);
+	(void) peer_delete(&peers, &request->peer);
+	store_close(&peers);
+	request->has_peer = false;
+}
 
-		record_write(&row, store_row(&record));
-		claim_insert_record(&record);
-	}
-	if (!store_delete(&fast, tid))
-		claim_vanished();
-	store_close(&record);
-	store_close(&fast);
+bool
+guard_look(Span scope, Span subject, Jsonb *params, int64 guard, Answer *answer)
+{
+	static const pg_uuid_t none = {{0}};
+	Look		look = {.subject = subject, .own = &none, .guard = guard};
+	ListsOnRecord lists;
+	Store		peers;
+	bool		found;
+
+	if (guard == 0)
+		return false;
+	policy_lists(scope, &lists);
+	peer_open(&peers, AccessShareLock);
+	while ((found = look_through(&peers, &lists, scope, params, &look)) && look.peer.state == PEER_DECIDING)
+		store_await_insertion(look.peer.rival, look.peer.speculation);
+	store_close(&peers);
+	if (found)
+		answer_repeat(&look, scope, answer);
+	return found;
 }

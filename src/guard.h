@@ -1,5 +1,5 @@
 /*
- * guard.h: the repeat guard: an equal operation under a new fingerprint is taken for a repeat.
+ * guard.h: the repeat guard: an equal operation under another key is taken for a repeat.
  */
 #ifndef IDEM_GUARD_H
 #define IDEM_GUARD_H
@@ -8,20 +8,20 @@
 #include "place.h"
 
 /*
- * May the request's operation start, as far as its scope's guard is concerned?  STEP_ON: yes, and this
- * transaction holds the guard.  STEP_ANSWERED: no, an equal operation has happened or is under way: REPEAT with that
- * one's key and outcome; or IN_FLIGHT where it is this very operation.
+ * May the request be granted, as far as its scope's guard is concerned?  STEP_ON: yes, and the grant's row stands among
+ * its peers.  STEP_ANSWERED: no, an equal operation is under way, unknown, or was done within the guard's time: REPEAT
+ * with that one's key, and its result where it is done; rival is the transaction that makes or changes it, where that
+ * is open.  STEP_AGAIN: look at everything again.
  */
 extern Step guard_pass(Request *request, Answer *answer);
 
-/*
- * Is an equal operation known within a guard's time (microseconds)?  Then *answer is REPEAT with its key, result
- * and time.  Writes nothing.
- */
-extern bool guard_look(Span scope, Span subject, Jsonb *params, const MaterialPart *part, int64 guard,
-					   Answer *answer);
+/* The grant did not come about after all: take its row back. */
+extern void guard_withdraw(Request *request);
 
-/* At the transaction's end: a guard in the fast table goes into the record if its operation lives, else it goes. */
-extern void guard_move_to_record(const pg_uuid_t *key, ItemPointer tid);
+/*
+ * Is an operation with equal parameters known within the scope's guard, under any lists on record?  Then *answer is
+ * REPEAT with its key, result and time.  Writes nothing.
+ */
+extern bool guard_look(Span scope, Span subject, Jsonb *params, int64 guard, Answer *answer);
 
 #endif							/* IDEM_GUARD_H */

@@ -122,6 +122,20 @@ key_direct(DirectKind kind, const char *scope, size_t scope_length,
 }
 
 void
+key_guard(const char *scope, size_t scope_length, const char *subject, size_t subject_length,
+		  const char *content, size_t content_length, pg_uuid_t *key)
+{
+	Part		parts[] = {
+		{"idem:guard:1", strlen("idem:guard:1")},
+		{scope, scope_length},
+		{subject, subject_length},
+		{content, content_length}
+	};
+
+	name_parts(parts, lengthof(parts), key);
+}
+
+void
 key_step(const pg_uuid_t *operation, const char *step, size_t step_length, pg_uuid_t *key)
 {
 	Part		parts[] = {

@@ -33,6 +33,13 @@ extern void key_direct(DirectKind kind, const char *scope, size_t scope_length,
 					   const char *subject, size_t subject_length,
 					   const char *content, size_t content_length, pg_uuid_t *key);
 
+/*
+ * The version-8 UUID that all operations of equal content have in common: the same over "idem:guard:1", scope, subject
+ * and the canonical bytes.
+ */
+extern void key_guard(const char *scope, size_t scope_length, const char *subject, size_t subject_length,
+					  const char *content, size_t content_length, pg_uuid_t *key);
+
 /* The version-8 UUID of one downstream step: the same over "idem:step:1", the key's 16 bytes, the name. */
 extern void key_step(const pg_uuid_t *operation, const char *step, size_t step_length, pg_uuid_t *key);
 

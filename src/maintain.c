@@ -8,7 +8,7 @@
  *	- Rows are read by the columns that matter here: one that was tampered with stops nothing.
  *	- Memory is that of one row and of some scopes' names, whatever the number of rows.
  *
- * Lock order: idem_record before idem_alert.
+ * Lock order: idem_record before idem_peer before idem_alert.
  */
 #include "compat.h"
 
@@ -25,6 +25,7 @@
 #include "claim.h"
 #include "guc.h"
 #include "maintain.h"
+#include "peer.h"
 #include "record.h"
 #include "stat.h"
 #include "state.h"
@@ -160,52 +161,30 @@ state_of(TupleTableSlot *row)
 	return isnull ? STATE_NONE : (State) DatumGetChar(value);
 }
 
-static bool
-is_guard(TupleTableSlot *row)
-{
-	return !slot_attisnull(row, RECORD_OPERATION + 1);
-}
-
-/* Is the operation that a guard row stands for at work, or finished within the guard's time? */
-static bool
-is_needed(Store *record, TupleTableSlot *guard, TimestampTz now)
-{
-	bool		isnull;
-	int64		lasts = time_of(guard, RECORD_RETAINED_UNTIL) - time_of(guard, RECORD_FINISHED_AT);
-	Sighting	sighting;
-
-	store_find(record, DatumGetUUIDP(slot_getattr(guard, RECORD_OPERATION + 1, &isnull)), &sighting);
-	/* somebody is changing it, or has since this transaction's snapshot: the next call will know more */
-	if (TransactionIdIsValid(sighting.rival) || !sighting.serializable)
-		return true;
-	return sighting.found &&
-		(state_of(record->found) == STATE_IN_FLIGHT || time_after(time_of(record->found, RECORD_FINISHED_AT), lasts) > now);
-}
-
 /* By the clock as it is now. */
 static bool
-may_go(Store *record, TupleTableSlot *row)
+may_go(TupleTableSlot *row)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	unsigned	facts = now >= time_of(row, RECORD_RETAINED_UNTIL) ? FACT_LAPSED : 0;
 
-	return state_decide(state_of(row), EVENT_PURGE, facts).action == ACTION_DELETE &&
-		!(is_guard(row) && is_needed(record, row, now));
+	return state_decide(state_of(row), EVENT_PURGE, facts).action == ACTION_DELETE;
 }
 
-/*
- * Once locked, the row is the version that was judged.  Only a guard is judged again: what it stands for is another row,
- * which may have come to its end meanwhile.
- */
+/* Once locked, the row is the version that was judged.  What it was in scopes with a guard goes with it. */
 static bool
-purge_row(Store *record, TupleTableSlot *row)
+purge_row(Store *record, Store *peers, TupleTableSlot *row)
 {
-	return may_go(record, row) && store_lock_unless_busy(record, &row->tts_tid) &&
-		(!is_guard(row) || may_go(record, row)) && store_remove(record, &row->tts_tid);
+	bool		isnull;
+
+	if (!may_go(row) || !store_lock_unless_busy(record, &row->tts_tid) || !store_remove(record, &row->tts_tid))
+		return false;
+	peer_forget(peers, DatumGetUUIDP(slot_getattr(row, RECORD_KEY + 1, &isnull)));
+	return true;
 }
 
 static int64
-purge(Store *record, int max_rows)
+purge(Store *record, Store *peers, int max_rows)
 {
 	HTAB	   *counts = make_counts();
 	int64		purged = 0;
@@ -217,7 +196,7 @@ purge(Store *record, int max_rows)
 	{
 		MemoryContext outer = MemoryContextSwitchTo(walk.of_row);
 
-		if (purge_row(record, walk.row))
+		if (purge_row(record, peers, walk.row))
 		{
 			count_purged(counts, record_span(walk.row, RECORD_SCOPE));
 			purged++;
@@ -239,7 +218,7 @@ is_newly_stuck(Store *alerts, TupleTableSlot *row)
 	TimestampTz lease_until = time_of(row, RECORD_LEASE_UNTIL);
 	bool		isnull;
 
-	return !is_guard(row) && lease_until <= GetCurrentTimestamp() &&
+	return lease_until <= GetCurrentTimestamp() &&
 		DatumGetChar(slot_getattr(row, RECORD_DOWNSTREAM + 1, &isnull)) != DOWNSTREAM_IDEMPOTENT &&
 		!alert_told_since(alerts, ALERT_STUCK, DatumGetUUIDP(slot_getattr(row, RECORD_KEY + 1, &isnull)), lease_until);
 }
@@ -322,11 +301,14 @@ int64
 maintain_purge(int max_rows)
 {
 	Store		record;
+	Store		peers;
 	int64		purged;
 
 	require_writable("idem_purge()");
 	open_to_delete(&record, TABLE_RECORD);
-	purged = purge(&record, max_rows);
+	open_to_delete(&peers, TABLE_PEER);
+	purged = purge(&record, &peers, max_rows);
+	store_close(&peers);
 	store_close(&record);
 	return purged;
 }
@@ -335,15 +317,18 @@ void
 maintain_all(Care *care)
 {
 	Store		record;
+	Store		peers;
 	Store		alerts;
 
 	require_writable("idem_maintain()");
 	open_to_delete(&record, TABLE_RECORD);
+	open_to_delete(&peers, TABLE_PEER);
 	open_to_delete(&alerts, TABLE_ALERT);
-	care->purged = purge(&record, PURGED_MAX);
+	care->purged = purge(&record, &peers, PURGED_MAX);
 	care->newly_stuck = tell_of_stuck(&record, &alerts);
 	care->alerts_purged = purge_alerts(&alerts);
 	store_close(&alerts);
+	store_close(&peers);
 	store_close(&record);
 }
 

@@ -39,20 +39,6 @@ rival_read(Rival *rival, Store *store, const Sighting *sighting)
 	rival->claim.result = NULL;
 }
 
-Claim
-claim_as_recorded(const Claim *claim)
-{
-	Claim		row = *claim;
-
-	if (claim->is_guard)
-	{
-		row.state = STATE_DONE;
-		row.finished_at = claim->acquired_at;
-		row.retained_until = claim->lease_until;
-	}
-	return row;
-}
-
 static void
 note_open(const Claim *claim, Place place, ItemPointer tid)
 {
@@ -118,10 +104,9 @@ place_fast(const Claim *claim, Store *fast, Store *record, Rival *rival, bool *p
 static Step
 place_in_record(const Claim *claim, Store *record)
 {
-	Claim		row = claim_as_recorded(claim);
 	ItemPointerData tid;
 
-	record_write(&row, store_row(record));
+	record_write(claim, store_row(record));
 	if (!store_insert_speculative(record, &tid))
 		return STEP_AGAIN;
 	if (is_too_late(claim))
@@ -130,11 +115,8 @@ place_in_record(const Claim *claim, Store *record)
 		return STEP_AGAIN;
 	}
 	store_confirm(record);
-	if (!claim->is_guard)
-	{
-		note_open(claim, PLACE_RECORD, &tid);
-		stat_extra(STAT_FAST_UNAVAILABLE, claim->scope, 1);
-	}
+	note_open(claim, PLACE_RECORD, &tid);
+	stat_extra(STAT_FAST_UNAVAILABLE, claim->scope, 1);
 	return STEP_ON;
 }
 
@@ -154,7 +136,7 @@ find_fast_rival(const pg_uuid_t *key, Rival *rival)
 	Store		fast;
 	Step		step;
 
-	if (RecoveryInProgress() || !store_open(&fast, TABLE_FAST, AccessShareLock, true))
+	if (TransactionStartedDuringRecovery() || !store_open(&fast, TABLE_FAST, AccessShareLock, true))
 		return STEP_ON;
 	step = ask_fast(&fast, key, rival);
 	store_close(&fast);

@@ -39,7 +39,4 @@ extern Step find_fast_rival(const pg_uuid_t *key, Rival *rival);
 /* Note what a store's sighting shows of a rival. */
 extern void rival_read(Rival *rival, Store *store, const Sighting *sighting);
 
-/* How a claim, or a guard row, lies in the record. */
-extern Claim claim_as_recorded(const Claim *claim);
-
 #endif							/* IDEM_PLACE_H */

@@ -30,18 +30,18 @@
 #include "secret.h"
 
 /* Two pointer lists; part is theirs once they are parsed. */
-typedef struct Lists
+typedef struct PointerLists
 {
 	ArrayType  *material;
 	ArrayType  *immaterial;
 	const MaterialPart *part;
 	bool		parsed;
-} Lists;
+} PointerLists;
 
 typedef struct PolicyRow
 {
 	Span		scope;
-	Lists		lists;
+	PointerLists lists;
 	bool		ready;			/* policy.part and policy.version are set */
 	Policy		policy;
 } PolicyRow;
@@ -50,7 +50,7 @@ typedef struct VersionRow
 {
 	Span		scope;
 	int32		version;
-	Lists		lists;
+	PointerLists lists;
 	TimestampTz replaced_at;	/* DT_NOEND: in force */
 	int64		result_ttl;		/* the longest while it was in force */
 } VersionRow;
@@ -83,7 +83,6 @@ const Policy policy_defaults = {
 static const Span star_scope = {"*", 1};
 
 static PolicyCache *cache = NULL;
-static MemoryContext answers = NULL;	/* what policy_replaced returns, until the next policy_begin() */
 
 PG_FUNCTION_INFO_V1(idem_stale);
 PG_FUNCTION_INFO_V1(idem_list_version);
@@ -97,7 +96,7 @@ static void take_version(TupleTableSlot *columns, void *into);
 static void *next_row(void **rows, int *count, int *room, size_t size);
 static Span copy_span(Datum value);
 static const char *copy_string(Datum value, bool isnull);
-static Lists copy_lists(const Datum *values, const bool *isnull, int material, int immaterial);
+static PointerLists copy_lists(const Datum *values, const bool *isnull, int material, int immaterial);
 static Entry entry_named(char *name);
 static Downstream downstream_named(char *name);
 static void sort_rows(PolicyCache *into);
@@ -109,11 +108,10 @@ static int	compare_numbers(const void *a, const void *b);
 static VersionRow *find_version(const PolicyCache *known, Span scope, int32 version);
 static PolicyRow *find_policy(const PolicyCache *known, Span scope);
 static const Policy *ready_policy(PolicyRow *row);
-static const MaterialPart *parsed_part(Lists *lists);
+static const MaterialPart *parsed_part(PointerLists *lists);
 static VersionRow *first_version(const PolicyCache *known, Span scope);
-static TimestampTz last_replaced(const PolicyCache *known, Span scope);
-static int	collect_replaced(const PolicyCache *known, Span scope, TimestampTz after, TimestampTz now,
-							 const Policy *policy, ReplacedVersion *into, int count);
+static int	count_versions(const PolicyCache *known, Span scope);
+static void add_versions(const PolicyCache *known, Span scope, int32 in_force, ListsOnRecord *into);
 
 void
 policy_begin(void)
@@ -132,8 +130,6 @@ policy_begin(void)
 		cache = NULL;
 		MemoryContextDelete(old);
 	}
-	if (answers != NULL)
-		MemoryContextReset(answers);
 	secret_begin();
 }
 
@@ -178,37 +174,20 @@ policy_version(const char *scope, size_t scope_length, int32 version, const Mate
 	return had != NULL;
 }
 
-int
-policy_replaced(const char *scope, size_t scope_length, TimestampTz now, const ReplacedVersion **versions)
+void
+policy_lists(Span scope, ListsOnRecord *into)
 {
 	PolicyCache *known = policies();
-	Span		span = {scope, scope_length};
-	PolicyRow  *row = find_policy(known, span);
-	const Policy *policy = row != NULL ? ready_policy(row) : &known->fallback;
-	ReplacedVersion *into;
-	int			count;
+	const Policy *policy = policy_of(scope.data, scope.length);
+	int			room = 1 + count_versions(known, scope) + count_versions(known, star_scope);
 
-	*versions = NULL;
-	if (known->nversions == 0)
-		return 0;
-	if (answers == NULL)
-		answers = AllocSetContextCreate(TopMemoryContext, "idem replaced versions", ALLOCSET_SMALL_SIZES);
-
-	/* the first round only counts */
-	into = NULL;
-	for (;;)
-	{
-		count = collect_replaced(known, span, DT_NOBEGIN, now, policy, into, 0);
-
-		/* without a row of its own the scope followed "*", since its own row went, if it ever had one */
-		if (row == NULL)
-			count = collect_replaced(known, star_scope, last_replaced(known, span), now, policy, into, count);
-		if (count == 0 || into != NULL)
-			break;
-		into = MemoryContextAlloc(answers, sizeof(ReplacedVersion) * count);
-	}
-	*versions = into;
-	return count;
+	into->in_force = policy->version;
+	into->count = 1;
+	into->lists = palloc(sizeof(Lists) * room);
+	into->lists[0] = (Lists) {policy->version, policy->part};
+	add_versions(known, scope, policy->version, into);
+	if (compare_scopes(scope, star_scope) != 0)
+		add_versions(known, star_scope, policy->version, into);
 }
 
 /*
@@ -406,10 +385,10 @@ copy_string(Datum value, bool isnull)
 	return isnull ? NULL : TextDatumGetCString(value);
 }
 
-static Lists
+static PointerLists
 copy_lists(const Datum *values, const bool *isnull, int material, int immaterial)
 {
-	Lists		lists = {0};
+	PointerLists lists = {0};
 
 	if (!isnull[material])
 		lists.material = DatumGetArrayTypePCopy(values[material]);
@@ -540,7 +519,7 @@ ready_policy(PolicyRow *row)
 
 /* The lists parsed, in the memory they lie in themselves. */
 static const MaterialPart *
-parsed_part(Lists *lists)
+parsed_part(PointerLists *lists)
 {
 	ArrayType  *some = lists->material != NULL ? lists->material : lists->immaterial;
 
@@ -560,52 +539,39 @@ static VersionRow *
 first_version(const PolicyCache *known, Span scope)
 {
 	VersionRow	wanted = {.scope = scope};
-	VersionRow *row = bsearch(&wanted, known->version, known->nversions, sizeof(VersionRow), compare_versions);
+	VersionRow *row = known->nversions == 0 ? NULL :
+		bsearch(&wanted, known->version, known->nversions, sizeof(VersionRow), compare_versions);
 
 	while (row != NULL && row > known->version && compare_scopes(row[-1].scope, scope) == 0)
 		row--;
 	return row;
 }
 
-/* When the scope's history ends: the latest replaced_at, DT_NOBEGIN where there is none. */
-static TimestampTz
-last_replaced(const PolicyCache *known, Span scope)
+static int
+count_versions(const PolicyCache *known, Span scope)
 {
 	VersionRow *row = first_version(known, scope);
-	TimestampTz last = DT_NOBEGIN;
+	int			count = 0;
 
 	for (; row != NULL && row < known->version + known->nversions && compare_scopes(row->scope, scope) == 0; row++)
-	{
-		if (row->replaced_at != DT_NOEND)
-			last = Max(last, row->replaced_at);
-	}
-	return last;
+		count++;
+	return count;
 }
 
-/*
- * Add to count those versions recorded for the scope that were replaced later than after, and recently enough
- * for what was done under them to be on record still.  Where into is NULL they are only counted.
- */
-static int
-collect_replaced(const PolicyCache *known, Span scope, TimestampTz after, TimestampTz now,
-				 const Policy *policy, ReplacedVersion *into, int count)
+/* Add what is on record for a scope, or for "*" what is not on record for it already. */
+static void
+add_versions(const PolicyCache *known, Span scope, int32 in_force, ListsOnRecord *into)
 {
 	VersionRow *row = first_version(known, scope);
+	int			before = into->count;
 
 	for (; row != NULL && row < known->version + known->nversions && compare_scopes(row->scope, scope) == 0; row++)
 	{
-		int64		ttl = Max(row->result_ttl, policy->result_ttl) + guc_max_clock_skew * INT64CONST(1000);
+		bool		is_there = row->version == in_force;
 
-		if (row->replaced_at == DT_NOEND || row->replaced_at <= after || row->replaced_at <= now - ttl ||
-			row->version == policy->version)
-			continue;
-		if (into != NULL)
-		{
-			into[count].version = row->version;
-			into[count].part = parsed_part(&row->lists);
-			into[count].replaced_at = row->replaced_at;
-		}
-		count++;
+		for (int i = 1; i < before && !is_there; i++)
+			is_there = into->lists[i].version == row->version;
+		if (!is_there)
+			into->lists[into->count++] = (Lists) {row->version, parsed_part(&row->lists)};
 	}
-	return count;
 }

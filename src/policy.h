@@ -8,6 +8,7 @@
 
 #include "utils/array.h"
 
+#include "args.h"
 #include "canonical.h"
 #include "fingerprint.h"
 
@@ -73,17 +74,26 @@ extern bool policy_changed(void);
  */
 extern bool policy_version(const char *scope, size_t scope_length, int32 version, const MaterialPart **part);
 
-/* One version of a scope's lists that is no longer in force. */
-typedef struct ReplacedVersion
+/* One pair of lists. */
+typedef struct Lists
 {
 	int32		version;
-	const MaterialPart *part;
-	TimestampTz replaced_at;
-} ReplacedVersion;
+	const MaterialPart *part;	/* NULL: everything is material */
+} Lists;
 
-/* The versions that the policy in force for the scope has replaced less than its result_ttl before now. */
-extern int	policy_replaced(const char *scope, size_t scope_length, TimestampTz now,
-							const ReplacedVersion **versions);
+/* All of a scope's, each version once. */
+typedef struct ListsOnRecord
+{
+	int32		in_force;		/* the version that goes by the scope's policy */
+	int			count;
+	Lists	   *lists;			/* those in force first */
+} ListsOnRecord;
+
+/*
+ * All lists on record for a scope and for "*", as far as this session was told, however long ago they were replaced:
+ * an operation whose outcome is unknown never lapses.  The array is in the current memory context.
+ */
+extern void policy_lists(Span scope, ListsOnRecord *into);
 
 /*
  * How long, at most, anything signed now may be asked about, in microseconds: the greatest fingerprint_ttl + result_ttl

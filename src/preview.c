@@ -19,7 +19,7 @@ find_repeat(const Signed *operation, GivenClaim *claim)
 	Answer		answer;
 
 	if (operation->confirmed_repeat ||
-		!guard_look(operation->scope, operation->subject, operation->params, policy->part, policy->repeat_guard,
+		!guard_look(operation->scope, operation->subject, operation->params, policy->repeat_guard,
 					&answer))
 		return false;
 	answer.scope = operation->scope;

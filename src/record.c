@@ -22,7 +22,6 @@ static const Oid column_types[RECORD_NATTS] = {
 	[RECORD_SCOPE] = TEXTOID,
 	[RECORD_SUBJECT] = TEXTOID,
 	[RECORD_EXPIRES_AT] = TIMESTAMPTZOID,
-	[RECORD_OPERATION] = UUIDOID,
 	[RECORD_HOLDER] = TEXTOID,
 	[RECORD_TRACE_ID] = TEXTOID,
 	[RECORD_RETAINED_UNTIL] = TIMESTAMPTZOID,
@@ -35,7 +34,7 @@ static const Oid column_types[RECORD_NATTS] = {
 	[RECORD_FORMER_OWNERS] = BYTEAOID,
 };
 
-#define FAST_NULLABLE (NULLABLE(RECORD_EXPIRES_AT) | NULLABLE(RECORD_OPERATION) | \
+#define FAST_NULLABLE (NULLABLE(RECORD_EXPIRES_AT) | \
 					   NULLABLE(RECORD_HOLDER) | NULLABLE(RECORD_TRACE_ID))
 #define RECORD_NULLABLE (FAST_NULLABLE | NULLABLE(RECORD_FINISHED_AT) | \
 						 NULLABLE(RECORD_RESULT) | NULLABLE(RECORD_RESULT_REF) | \
@@ -115,8 +114,6 @@ record_write(const Claim *claim, TupleTableSlot *slot)
 	values[RECORD_SCOPE] = span_datum(claim->scope);
 	values[RECORD_SUBJECT] = span_datum(claim->subject);
 	write_time(slot, RECORD_EXPIRES_AT, claim->expires_at);
-	slot->tts_isnull[RECORD_OPERATION] = !claim->is_guard;
-	values[RECORD_OPERATION] = UUIDPGetDatum(&claim->operation);
 	write_span(slot, RECORD_HOLDER, claim->holder);
 	write_span(slot, RECORD_TRACE_ID, claim->trace_id);
 	if (slot->tts_tupleDescriptor->natts == RECORD_NATTS)
@@ -216,9 +213,6 @@ record_read(TupleTableSlot *slot, Claim *claim)
 	claim->scope = read_span(slot, RECORD_SCOPE);
 	claim->subject = read_span(slot, RECORD_SUBJECT);
 	claim->expires_at = read_time(slot, RECORD_EXPIRES_AT);
-	claim->is_guard = !slot->tts_isnull[RECORD_OPERATION];
-	if (claim->is_guard)
-		claim->operation = *DatumGetUUIDP(values[RECORD_OPERATION]);
 	claim->holder = read_span(slot, RECORD_HOLDER);
 	claim->trace_id = read_span(slot, RECORD_TRACE_ID);
 	claim->retained_until = claim->finished_at = claim->reconciled_at = DT_NOEND;

@@ -30,7 +30,6 @@ enum
 	RECORD_SCOPE,
 	RECORD_SUBJECT,
 	RECORD_EXPIRES_AT,
-	RECORD_OPERATION,
 	RECORD_HOLDER,
 	RECORD_TRACE_ID,
 	FAST_NATTS,
@@ -60,8 +59,6 @@ typedef struct Claim
 	Span		scope;
 	Span		subject;
 	TimestampTz expires_at;		/* the fingerprint's; DT_NOEND for a direct call (null in the row) */
-	bool		is_guard;		/* a guard row, no operation of its own */
-	pg_uuid_t	operation;		/* of a guard row: the operation it stands for */
 	Span		holder;			/* data NULL: not given; so below */
 	Span		trace_id;
 	TimestampTz retained_until;	/* DT_NOEND while in flight */

@@ -13,6 +13,7 @@
 
 #include "acquire.h"
 #include "alert.h"
+#include "content.h"
 #include "fingerprint.h"
 #include "key.h"
 #include "status.h"
@@ -85,8 +86,18 @@ request_by_fingerprint(Request *request, Span token, Answer *answer)
 	request->key = fingerprint.nonce;
 	request->version = fingerprint.version;
 	request->expires_at = fingerprint_expiry(&fingerprint);
-	request->confirmed_repeat = fingerprint.confirmed_repeat;
+	request->confirmed_repeat = request->confirmed_repeat || fingerprint.confirmed_repeat;
 	return true;
+}
+
+void
+request_choose_again(Request *request)
+{
+	if (request->door != DOOR_CONTENT)
+		return;
+	policy_begin();
+	request->policy = policy_of(request->scope.data, request->scope.length);
+	content_choose(request);
 }
 
 bool
@@ -96,85 +107,12 @@ request_refresh(Request *request, Answer *answer)
 
 	policy_begin();
 	request->policy = policy_of(request->scope.data, request->scope.length);
+	if (request->door == DOOR_CONTENT)
+		content_choose(request);
 	if (request->door != DOOR_FINGERPRINT || fingerprint_read(request->token, &fingerprint))
 		return true;
 	answer_init(answer, OUTCOME_INVALID, request->scope, request->subject);
 	return false;
-}
-
-/* Name the operation by the parameters under some lists; false where nothing of them is material. */
-static bool
-name_by_content(Request *request, int32 version, const MaterialPart *part)
-{
-	StringInfoData canonical;
-	bool		material;
-
-	initStringInfo(&canonical);
-	material = canonical_append(&canonical, request->params, part);
-	if (material)
-	{
-		key_direct(DIRECT_CONTENT, request->scope.data, request->scope.length,
-				   request->subject.data, request->subject.length,
-				   canonical.data, canonical.len, &request->key);
-		sha256(canonical.data, canonical.len, request->param_hash);
-		request->version = version;
-	}
-	pfree(canonical.data);
-	return material;
-}
-
-/* Has the operation of a key begun, and not lapsed: in this transaction, in another one, or on record? */
-static bool
-is_known(const pg_uuid_t *key, Span subject)
-{
-	ItemPointerData tid;
-	Answer		answer;
-
-	if (xact_place(key, &tid) != PLACE_NONE)
-		return true;
-	claim_look_up(key, subject, DT_NOEND, &answer);
-	return answer.outcome != OUTCOME_NONE && answer.outcome != OUTCOME_UNKNOWN;
-}
-
-/* A claim under replaced lists may stand in the fast table, and that cannot be read: here a miss would decide. */
-static void
-refuse_to_guess(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("could not look for a claim made under the scope's earlier lists"),
-			 errdetail("The fast table is locked."),
-			 errhint("Run the transaction again.")));
-}
-
-/*
- * An operation that began under lists replaced since is still the same operation: its honest retry must find
- * it, unless the lists in force name one that is known.
- */
-static bool
-name_by_known_content(Request *request)
-{
-	const Policy *policy = request->policy;
-	const ReplacedVersion *versions;
-	int			nversions = policy_replaced(request->scope.data, request->scope.length,
-											GetCurrentTimestamp(), &versions);
-	Store		fast;
-	bool		fast_was_read;
-	bool		known;
-
-	if (nversions == 0)
-		return false;
-	/* held over all looks, so that none of them is refused the table */
-	fast_was_read = RecoveryInProgress() || store_open(&fast, TABLE_FAST, AccessShareLock, true);
-	known = name_by_content(request, policy->version, policy->part) && is_known(&request->key, request->subject);
-	for (int i = 0; !known && i < nversions; i++)
-		known = name_by_content(request, versions[i].version, versions[i].part) &&
-			is_known(&request->key, request->subject);
-	if (!fast_was_read && !known)
-		refuse_to_guess();
-	if (fast_was_read && !RecoveryInProgress())
-		store_close(&fast);
-	return known;
 }
 
 void
@@ -192,7 +130,6 @@ request_direct(Request *request, Span client_key)
 	const Policy *policy = request->policy;
 
 	request->expires_at = DT_NOEND;
-	request->confirmed_repeat = false;
 	if (client_key.data != NULL)
 	{
 		request->door = DOOR_CLIENT;
@@ -204,10 +141,7 @@ request_direct(Request *request, Span client_key)
 		return;
 	}
 	request->door = DOOR_CONTENT;
-	request->lists_in_force = policy->version;
-	if (!name_by_known_content(request) &&
-		!name_by_content(request, policy->version, policy->part))
-		request_refuse_immaterial();
+	content_choose(request);
 }
 
 static void

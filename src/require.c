@@ -8,6 +8,8 @@
  */
 #include "compat.h"
 
+#include "access/sysattr.h"
+#include "access/xact.h"
 #include "catalog/pg_type_d.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
@@ -59,7 +61,7 @@ named_key(TriggerData *data)
 static bool
 is_in_scope(const Claim *claim, const char *scope)
 {
-	return !claim->is_guard && span_equal(claim->scope, (Span) {scope, strlen(scope)});
+	return span_equal(claim->scope, (Span) {scope, strlen(scope)});
 }
 
 /* May whoever writes the row know of the claim? */
@@ -88,6 +90,16 @@ holds_in_fast(Oid function, const pg_uuid_t *key, ItemPointer tid, const char *s
 	return holds;
 }
 
+/* Was the claim finished, with success, in this very transaction? */
+static bool
+is_done_here(TupleTableSlot *version, const Claim *claim)
+{
+	bool		isnull;
+	Datum		xmin = slot_getsysattr(version, MinTransactionIdAttributeNumber, &isnull);
+
+	return claim->state == STATE_DONE && TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
+}
+
 /* One look at the record; false in *settled where the version moved before it could be locked. */
 static bool
 holds_in_record(Oid function, const pg_uuid_t *key, bool is_own, const char *scope, bool *settled)
@@ -105,6 +117,7 @@ holds_in_record(Oid function, const pg_uuid_t *key, bool is_own, const char *sco
 	if (sighting.found)
 	{
 		record_read(record.found, &claim);
+		is_own = is_own || is_done_here(record.found, &claim);
 		holds = is_in_scope(&claim, scope) &&
 			(is_own || (claim.state == STATE_IN_FLIGHT && GetCurrentTimestamp() < claim.lease_until));
 	}

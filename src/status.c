@@ -31,8 +31,6 @@ answer_open(Answer *answer, TupleTableSlot *row, TransactionId rival)
 
 	record_read(row, &claim);
 	answer_init(answer, OUTCOME_IN_FLIGHT, span_copy(claim.scope), span_copy(claim.subject));
-	if (claim.is_guard)
-		answer->outcome = OUTCOME_NONE;
 	answer->rival = rival;
 	answer->is_own = !TransactionIdIsValid(rival);
 	answer_add_claim(answer, &claim);
@@ -47,7 +45,7 @@ look_up_fast(const pg_uuid_t *key, Span subject, Answer *answer)
 	bool		claimed;
 
 	/* an unlogged table cannot be read on a standby, where it is empty anyway */
-	if (RecoveryInProgress() || !store_open(&fast, TABLE_FAST, AccessShareLock, true))
+	if (TransactionStartedDuringRecovery() || !store_open(&fast, TABLE_FAST, AccessShareLock, true))
 		return false;
 	fast.filter = record_is_of_subject;
 	fast.filter_arg = &subject;
@@ -74,9 +72,7 @@ answer_committed(Answer *answer, TupleTableSlot *row, TimestampTz expires_at)
 	facts = claim_facts(&claim, now, NULL) | (now >= expires_at ? FACT_EXPIRED : 0);
 	answer_init(answer, state_decide(claim.state, EVENT_STATUS, facts).outcome,
 				span_copy(claim.scope), span_copy(claim.subject));
-	if (claim.is_guard)
-		answer->outcome = OUTCOME_NONE;
-	else if (xact_place(&claim.key, &tid) == PLACE_RECORD)
+	if (xact_place(&claim.key, &tid) == PLACE_RECORD)
 	{
 		answer->outcome = OUTCOME_IN_FLIGHT;
 		answer->is_own = true;
@@ -119,36 +115,6 @@ look_up_record(const pg_uuid_t *key, Span subject, TimestampTz expires_at, Answe
 	return known;
 }
 
-/* What one table says of a guard row, committed or in the making. */
-static bool
-guarded_operation_in(IdemTable table, const pg_uuid_t *guard, pg_uuid_t *operation)
-{
-	Store		store;
-	Sighting	sighting;
-	Claim		claim;
-	bool		known;
-
-	if (!store_open(&store, table, AccessShareLock, table == TABLE_FAST))
-		return false;
-	store_find(&store, guard, &sighting);
-	known = sighting.found || sighting.rival_inserts;
-	if (known)
-	{
-		record_read(sighting.found ? store.found : store.rival, &claim);
-		known = claim.is_guard;
-		*operation = claim.operation;
-	}
-	store_close(&store);
-	return known;
-}
-
-bool
-claim_guarded_operation(const pg_uuid_t *guard, pg_uuid_t *operation)
-{
-	return (!RecoveryInProgress() && guarded_operation_in(TABLE_FAST, guard, operation)) ||
-		guarded_operation_in(TABLE_RECORD, guard, operation);
-}
-
 void
 claim_look_up(const pg_uuid_t *key, Span subject, TimestampTz expires_at, Answer *answer)
 {
@@ -161,7 +127,7 @@ claim_look_up(const pg_uuid_t *key, Span subject, TimestampTz expires_at, Answer
 		*answer = open;
 	else
 		answer_init(answer,
-					RecoveryInProgress() ? OUTCOME_UNKNOWN :
+					TransactionStartedDuringRecovery() ? OUTCOME_UNKNOWN :
 					GetCurrentTimestamp() >= expires_at ? OUTCOME_EXPIRED : OUTCOME_NONE,
 					(Span) {NULL, 0}, (Span) {NULL, 0});
 }

@@ -15,7 +15,4 @@
  */
 extern void claim_look_up(const pg_uuid_t *key, Span subject, TimestampTz expires_at, Answer *answer);
 
-/* The operation that a guard row, in the fast table or the record, names; false where there is no such row. */
-extern bool claim_guarded_operation(const pg_uuid_t *guard, pg_uuid_t *operation);
-
 #endif							/* IDEM_STATUS_H */

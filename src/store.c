@@ -9,7 +9,7 @@
  *	  the rivals, and takes no predicate lock on index pages, so that serializable transactions with different
  *	  keys never abort each other.
  *
- * Lock order: idem_fast before idem_record before idem_alert.
+ * Lock order: idem_fast before idem_record before idem_peer before idem_alert.
  */
 #include "compat.h"
 
@@ -22,11 +22,13 @@
 #include "catalog/pg_collation_d.h"
 #include "catalog/pg_publication.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/snapmgr.h"
 
 #include "alert.h"
+#include "peer.h"
 #include "record.h"
 #include "store.h"
 
@@ -41,6 +43,8 @@ layout_of(IdemTable table)
 			return &fast_layout;
 		case TABLE_ALERT:
 			return &alert_layout;
+		case TABLE_PEER:
+			return &peer_layout;
 		default:
 			elog(ERROR, "table %d has no rows by key", table);
 	}
@@ -612,6 +616,28 @@ store_update(Store *store, ItemPointer tid, bool wait)
 	update_indexes(store->result_rel, store->row, store->estate, indexes);
 	CommandCounterIncrement();
 	return UPDATE_DONE;
+}
+
+bool
+store_deleted_by_open(TupleTableSlot *row)
+{
+	bool		isnull;
+	TransactionId xmax = DatumGetTransactionId(slot_getsysattr(row, MaxTransactionIdAttributeNumber, &isnull));
+
+	return TransactionIdIsValid(xmax) && TransactionIdIsInProgress(xmax);
+}
+
+bool
+store_delete_unless_busy(Store *store, ItemPointer tid)
+{
+	TM_FailureData failure;
+	TM_Result	result;
+
+	result = table_tuple_delete(store->relation, tid, GetCurrentCommandId(true), InvalidSnapshot,
+								InvalidSnapshot, false, &failure, false);
+	store->changed = store->changed || result == TM_Ok;
+	CommandCounterIncrement();
+	return result == TM_Ok;
 }
 
 bool

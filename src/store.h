@@ -114,6 +114,12 @@ extern UpdateResult store_update(Store *store, ItemPointer tid, bool wait);
 /* Lock the version at tid FOR SHARE until the transaction ends, waiting for who is changing it; false: it moved. */
 extern bool store_lock_shared(Store *store, ItemPointer tid);
 
+/* Has its own transaction, still open, deleted a row again that a dirty scan shows? */
+extern bool store_deleted_by_open(TupleTableSlot *row);
+
+/* Delete the version at tid; returns false where somebody else is doing that, or has done it. */
+extern bool store_delete_unless_busy(Store *store, ItemPointer tid);
+
 /*
  * Lock the version at tid, which the transaction's snapshot sees, FOR UPDATE until the transaction ends.  Returns false
  * where another transaction has locked or changed it; raises 40001 where that committed and the isolation level

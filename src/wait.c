@@ -221,7 +221,7 @@ wait_for_change(Wait *wait, const Answer *answer)
 	if (left <= 0 || answer->is_own)
 		return false;
 	wait->joined = true;
-	if (TransactionIdIsValid(answer->rival) && !RecoveryInProgress())
+	if (TransactionIdIsValid(answer->rival) && !TransactionStartedDuringRecovery())
 	{
 		stop_sleeping(wait);
 		if (!await_transaction(answer->rival, Min(left, INT_MAX)))

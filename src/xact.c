@@ -28,7 +28,6 @@
 
 #include "catalog.h"
 #include "claim.h"
-#include "guard.h"
 #include "stat.h"
 #include "store.h"
 #include "wait.h"
@@ -254,11 +253,6 @@ at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId pa
 static void
 leave_open(OpenClaim *claim)
 {
-	if (claim->spot.kind == SPOT_GUARD)
-	{
-		guard_move_to_record(&claim->key, &claim->spot.tid);
-		return;
-	}
 	if (claim->spot.kind == SPOT_LOCAL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -320,7 +314,8 @@ at_pre_commit(void)
 {
 	leave_claims_open();
 	/* who wrote nothing waits for no standby; a few bytes of log after what is to be confirmed are enough */
-	if (must_confirm && !RecoveryInProgress() && SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0')
+	if (must_confirm && !TransactionStartedDuringRecovery() &&
+		SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0')
 		write_log_mark();
 	if (must_flush && synchronous_commit < SYNCHRONOUS_COMMIT_ON)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,

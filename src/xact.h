@@ -12,8 +12,7 @@ typedef enum Place
 {
 	PLACE_NONE,					/* it has none, or has given it up */
 	PLACE_FAST,
-	PLACE_RECORD,
-	PLACE_DONE					/* it had one, and has committed it */
+	PLACE_RECORD
 } Place;
 
 /* The place of a key's claim, and in *tid its row where the claim is open (a hint where it is in the fast table). */
@@ -22,8 +21,7 @@ extern Place xact_place(const pg_uuid_t *key, ItemPointer tid);
 typedef enum SpotKind
 {
 	SPOT_PLAIN,
-	SPOT_LOCAL,					/* a claim that may not outlive the transaction */
-	SPOT_GUARD					/* a guard row: it goes where its operation goes */
+	SPOT_LOCAL					/* a claim that may not outlive the transaction */
 } SpotKind;
 
 /* From here on the claim stands there; undone with the current subtransaction. */

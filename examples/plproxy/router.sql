@@ -95,11 +95,12 @@ RETURNS :idem.idem_claim LANGUAGE plproxy AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION router.idem_acquire_direct(subject text, scope text, params jsonb, client_key text DEFAULT NULL,
-	wait interval DEFAULT '0', owner uuid DEFAULT NULL, holder text DEFAULT NULL, trace_id text DEFAULT NULL)
+	wait interval DEFAULT '0', owner uuid DEFAULT NULL, holder text DEFAULT NULL, trace_id text DEFAULT NULL,
+	confirm_repeat boolean DEFAULT false)
 RETURNS :idem.idem_claim LANGUAGE plproxy AS $$
 	CLUSTER 'idem';
 	RUN ON router.shard(subject, scope, params, client_key);
-	SELECT * FROM idem_acquire_direct(subject, scope, params, client_key, wait, owner, holder, trace_id);
+	SELECT * FROM idem_acquire_direct(subject, scope, params, client_key, wait, owner, holder, trace_id, confirm_repeat);
 $$;
 
 CREATE OR REPLACE FUNCTION router.idem_commit(key uuid, owner uuid, result jsonb DEFAULT NULL, result_ref text DEFAULT NULL)
@@ -146,11 +147,12 @@ $$;
 
 -- fn is a function of the shards, which the router need not have: its name and argument, as text.
 CREATE OR REPLACE FUNCTION router.idem_execute(subject text, scope text, params jsonb, fn text, fingerprint text DEFAULT NULL,
-	client_key text DEFAULT NULL, wait interval DEFAULT '30 s', trace_id text DEFAULT NULL)
+	client_key text DEFAULT NULL, wait interval DEFAULT '30 s', trace_id text DEFAULT NULL,
+	confirm_repeat boolean DEFAULT false)
 RETURNS :idem.idem_claim LANGUAGE plproxy AS $$
 	CLUSTER 'idem';
 	RUN ON router.shard(subject, scope, params, client_key, fingerprint);
-	SELECT * FROM idem_execute(subject, scope, params, fn::regprocedure, fingerprint, client_key, wait, trace_id);
+	SELECT * FROM idem_execute(subject, scope, params, fn::regprocedure, fingerprint, client_key, wait, trace_id, confirm_repeat);
 $$;
 
 CREATE OR REPLACE FUNCTION router.idem_reconcile(key uuid, verdict text, note text, result jsonb DEFAULT NULL,

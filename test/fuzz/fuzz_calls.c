@@ -197,7 +197,7 @@ keep_operations(void)
 {
 	static Statement finished = {
 		"SELECT string_agg(key || '=' || coalesce(result::text, '') || E'\\x01', '' ORDER BY key) FROM idem_record"
-		" WHERE state = 'D' AND operation IS NULL AND retained_until > clock_timestamp()", "", NULL
+		" WHERE state = 'D' AND retained_until > clock_timestamp()", "", NULL
 	};
 	Rows		rows = {0};
 	int			count = 0;

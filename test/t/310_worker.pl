@@ -16,7 +16,7 @@ my $node = idem_node('worker',
 	autovacuum => 'off');
 my $create = 'SET client_min_messages = warning; CREATE EXTENSION idem CASCADE';
 
-sub lapse { return "INSERT INTO idem_record SELECT gen_random_uuid(), now(), now(), 0, 1, 'D', 'o', sha256(''), sha256(''), 'old', 'alice', NULL, NULL, NULL, NULL, '2020-01-01', now() FROM generate_series(1, $_[0])" }
+sub lapse { return "INSERT INTO idem_record SELECT gen_random_uuid(), now(), now(), 0, 1, 'D', 'o', sha256(''), sha256(''), 'old', 'alice', NULL, NULL, NULL, '2020-01-01', now() FROM generate_series(1, $_[0])" }
 
 # The worker has taken this away
 sub cared_for

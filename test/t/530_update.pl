@@ -255,7 +255,7 @@ my $new = session($node);
 $new->query(acquire_sql($op{old}));
 is($new->sqlstate, '55000', 'a new one is refused: its library wants the update');
 like($new->error, qr/ALTER EXTENSION idem UPDATE/, 'and says so');
-is($new->query('SELECT count(*) FROM idem_audit'), value($node, 'SELECT count(*) FROM idem_record WHERE operation IS NULL'), 'what needs no library works');
+is($new->query('SELECT count(*) FROM idem_audit'), value($node, 'SELECT count(*) FROM idem_record'), 'what needs no library works');
 
 # a hand that shakes: rolled back, all is as before
 $new->query_ok('BEGIN; ALTER EXTENSION idem UPDATE');
