@@ -75,15 +75,15 @@ COMMENT ON FUNCTION @extschema@.idem_sample_count() IS 'sample: how many';
 
 shell('the sources are copied', "cp -a '$ENV{IDEM_SRC}' $next");
 edit('idem.control', qr/'\Q$version\E'/, sub { q{'9.9'} });
-edit('src/policy.c',
-	qr/\tPOLICY_NATTS\n/, sub { "\tPOLICY_NOTE,\n\tPOLICY_NATTS\n" },
+edit('src/policy_rows.h',
+	qr/\tPOLICY_NATTS\n/, sub { "\tPOLICY_NOTE,\n\tPOLICY_NATTS\n" });
+edit('src/policy_rows.c',
 	qr/(\t\[POLICY_ENABLED\] = BOOLOID,\n)/, sub { "$1\t[POLICY_NOTE] = TEXTOID,\n" },
-	qr/NULLABLE\(POLICY_POLL_WITH\), 18/, sub { 'NULLABLE(POLICY_POLL_WITH) | NULLABLE(POLICY_NOTE), 19' });
+	# and one check constraint more
+	qr/NULLABLE\(POLICY_POLL_WITH\), (\d+)/, sub { 'NULLABLE(POLICY_POLL_WITH) | NULLABLE(POLICY_NOTE), ' . ($1 + 1) });
 edit('src/guidance.c',
 	qr/\tGUIDANCE_NATTS\n/, sub { "\tGUIDANCE_AUTHOR,\n\tGUIDANCE_NATTS\n" },
 	qr/(\t\[GUIDANCE_INSTRUCTION\] = TEXTOID,\n)/, sub { "$1\t[GUIDANCE_AUTHOR] = TEXTOID,\n" });
-	# and one check constraint more
-	qr/NULLABLE\(POLICY_POLL_WITH\), (\d+)/, sub { 'NULLABLE(POLICY_POLL_WITH) | NULLABLE(POLICY_NOTE), ' . ($1 + 1) });
 # which set opens what is new
 edit('src/privilege.c',
 	qr/(static const Privilege privileges\[\] = \{\n)/,

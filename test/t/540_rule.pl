@@ -65,9 +65,24 @@ sub untyped_calls
 	return @faults;
 }
 
+# The one block that the script may have, to the letter: it locks the schema's row, and all it names is pg_catalog's.
+my $lock = <<'EOS';
+DO $$
+BEGIN
+	PERFORM FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace
+		WHERE e.extname = 'idem' AND quote_ident(n.nspname) = '@extschema@'
+		FOR UPDATE OF n;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'the schema of extension idem was renamed meanwhile'
+			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Try again.';
+	END IF;
+END
+$$;
+EOS
+
 sub script_faults
 {
-	my $code = code($_[0]);
+	my $code = code($_[0] =~ s/\Q$lock\E//r);
 	my %forbidden = (
 		'a backslash' => qr/\\/,
 		'a body in a string' => qr/\$\w*\$/,
