@@ -1137,6 +1137,7 @@ CREATE FUNCTION @extschema@.idem_health(
 	OUT advice           text
 ) RETURNS SETOF record
 	LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+	SET row_security = off -- an error, rather than what an owner's policy would run
 BEGIN ATOMIC
 WITH checks (name) AS (
 	VALUES ('preload'), ('worker'), ('purge'), ('stuck'), ('policies'), ('traffic'), ('secrets'), ('clock'), ('autovacuum'),

@@ -35,6 +35,8 @@ sub alter
 	my $compare = $how{welcome} ? \&same_answers : \&same_or_refused;
 	$compare->($before, play_all($warm, 'passed', $calls, \@who, skip => $skip, except => $before, idle => qr/work/, %only), $what);
 	$compare->($before, play_all($node, 'passed', $calls, ['caller'], skip => $skip, except => $before, idle => qr/work/, only => $few), "$what, in a new session");
+	# what runs with its owner's rights, and would be held to his policy, says so
+	like((psql_error($node, 'SELECT * FROM idem.idem_health()', 'passed'))[0], qr/^(?:42501)?$/, "$what, and health") if $how{health};
 	act_ok($node, 'passed', [ 'SET client_min_messages = error', @$undo ]);
 	nothing_sprung($node, $size, $what);
 	same_answers($before, play_all($warm, 'passed', $calls, 'caller', only => qr/^idem_(?:acquire|commit)/, except => $before), "$what, and undone");
@@ -47,7 +49,7 @@ foreach my $table (grep { $_->{kind} eq 'r' } relations($node, 'passed'))
 	my $first = $table->{columns}[0][0];
 	my ($other) = map { $_->[0] } grep { $_->[3] && $_->[1] eq 'text' } @{ $table->{columns} };
 	my $direct = qr/^(?:insert|update|delete) $table->{name}$/;
-	my $read = qr/^(?:(?:insert|update|delete) $table->{name}|select \w+)$/;
+	my $read = qr/^(?:(?:insert|update|delete) $table->{name}|select \w+|idem_health\(.*)$/;
 	my $rls = $table->{name} eq 'idem_secret' ? 'NO FORCE ROW LEVEL SECURITY' : 'NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY';
 	subtest $table->{name} => sub {
 		alter('a plain index is welcome', ["CREATE INDEX aa_plain ON $name ($first)"], ['DROP INDEX idem.aa_plain'], qr/^$/, welcome => 1);
@@ -65,7 +67,7 @@ foreach my $table (grep { $_->{kind} eq 'r' } relations($node, 'passed'))
 		alter('a child', ["CREATE TABLE evil.child () INHERITS ($name)", "CREATE INDEX ON evil.child ((evil.bait($first)))"], ['DROP TABLE evil.child'], $direct);
 		alter('a parent', ["CREATE TABLE evil.parent (LIKE $name)", "ALTER TABLE $name INHERIT evil.parent"], ["ALTER TABLE $name NO INHERIT evil.parent", 'DROP TABLE evil.parent'], $direct);
 		alter('row security', ["CREATE POLICY aa_bait ON $name USING (evil.bait_bool($first)) WITH CHECK (evil.bait_bool($first))", "ALTER TABLE $name ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"],
-			["DROP POLICY aa_bait ON $name", "ALTER TABLE $name $rls"], $read);
+			["DROP POLICY aa_bait ON $name", "ALTER TABLE $name $rls"], $read, health => 1);
 	};
 }
 
