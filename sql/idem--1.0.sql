@@ -301,12 +301,6 @@ CREATE FUNCTION @extschema@._idem_bound_caller() RETURNS void
 COMMENT ON FUNCTION @extschema@._idem_bound_caller() IS
 	'internal: does nothing; a caller that may execute it is bound, and refused where idem_binding does not say to what';
 
-CREATE FUNCTION @extschema@._idem_unbound_marks() RETURNS SETOF text
-	LANGUAGE C STABLE PARALLEL UNSAFE
-	AS 'MODULE_PATHNAME', 'idem_unbound_marks';
-COMMENT ON FUNCTION @extschema@._idem_unbound_marks() IS
-	'internal: the roles that are marked as bound, and of which idem_binding does not say to what';
-
 CREATE TABLE @extschema@.idem_binding (
 	role             text COLLATE "C" NOT NULL,
 	role_oid         oid,
@@ -1141,7 +1135,7 @@ CREATE FUNCTION @extschema@.idem_health(
 BEGIN ATOMIC
 WITH checks (name) AS (
 	VALUES ('preload'), ('worker'), ('purge'), ('stuck'), ('policies'), ('traffic'), ('secrets'), ('clock'), ('autovacuum'),
-		('horizon'), ('triggers'), ('tables'), ('members'), ('row_security'), ('fast_path'), ('durability'), ('replication')
+		('horizon'), ('triggers'), ('tables'), ('members'), ('row_security'), ('bindings'), ('fast_path'), ('durability'), ('replication')
 ),
 
 -- what the script made: each table's types of columns (with ? where null may be), check constraints and triggers
@@ -1403,6 +1397,16 @@ faults (name, status, detail, advice) AS (
 			format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY;', t.qualified)
 		FROM tables AS t
 		WHERE t.row_security AND t.name <> 'idem_secret'
+
+	UNION ALL
+	SELECT DISTINCT 'bindings', 'bad',
+			format('role "%s" is bound to a subject, and nothing says to which: its calls are refused', coalesce(r.rolname, 'public')),
+			'Bind it again: SELECT idem_grant(role, set, subject_setting => ..). A restore without data, or under another name, loses it.'
+		FROM pg_proc AS p, aclexplode(p.proacl) AS x LEFT JOIN pg_roles AS r ON r.oid = x.grantee
+		WHERE p.oid IN ('@extschema@._idem_bound_signer()'::regprocedure, '@extschema@._idem_bound_caller()'::regprocedure)
+		AND x.grantee <> p.proowner AND NOT x.is_grantable
+		AND NOT EXISTS (SELECT FROM @extschema@.idem_binding AS b WHERE b.role_oid = x.grantee
+			OR (b.role = r.rolname AND NOT EXISTS (SELECT FROM pg_roles AS o WHERE o.oid = b.role_oid)))
 
 	-- the policies
 	UNION ALL

@@ -46,8 +46,6 @@
 #include "catalog.h"
 #include "rows.h"
 
-PG_FUNCTION_INFO_V1(idem_unbound_marks);
-
 static const Oid column_types[BINDING_NATTS] = {
 	[BINDING_ROLE] = TEXTOID,
 	[BINDING_ROLE_OID] = OIDOID,
@@ -372,30 +370,4 @@ binding_admits_writer(Oid trigger_function, Span subject)
 	bool		missed = false;
 
 	return known->count == 0 || way_in(known, trigger_function, subject, &missed) != WAY_CLOSED;
-}
-
-/*
- * _idem_unbound_marks() RETURNS SETOF text
- *
- * The names of the roles that are marked as bound, and of which idem_binding does not say to what: every call of
- * theirs that carries a subject is refused.  PUBLIC has the name "public", a role that is gone its number.
- */
-Datum
-idem_unbound_marks(PG_FUNCTION_ARGS)
-{
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	const BindingCache *known = bindings();
-	bool		isnull = false;
-
-	materialize_values(fcinfo);
-	for (int i = 0; i < known->count; i++)
-	{
-		Oid			role = known->binding[i].role;
-		char	   *name = OidIsValid(role) ? GetUserNameFromId(role, true) : "public";
-		Datum		value = CStringGetTextDatum(name != NULL ? name : psprintf("%u", role));
-
-		if (known->binding[i].setting == NULL)
-			tuplestore_putvalues(result->setResult, result->setDesc, &value, &isnull);
-	}
-	return (Datum) 0;
 }

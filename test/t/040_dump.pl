@@ -266,7 +266,7 @@ sub looks
 sub marks
 {
 	my ($server, $db) = @_;
-	return $server->safe_psql($db, 'SELECT string_agg(m, \' \' ORDER BY m) FROM _idem_unbound_marks() AS m');
+	return $server->safe_psql($db, 'SELECT string_agg(split_part(detail, \'"\', 2), \' \' ORDER BY detail) FROM idem_health() WHERE name = \'bindings\' AND status = \'bad\'');
 }
 
 # T19: web and sign are bound, renamed was under another name, gone is a bound role that the other cluster does not have
