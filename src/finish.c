@@ -188,9 +188,7 @@ decide(const Call *call, const Claim *claim, TimestampTz now)
 	return state_decide(claim->state, call->event, facts);
 }
 
-/* ----- this transaction's own claim, in the fast table ----- */
-
-/* A grant that leaves nothing leaves no row among its peers either. */
+/* An operation that will never guard has no rows among its peers. */
 static void
 forget_peers(const Call *call, const Claim *claim)
 {
@@ -202,6 +200,8 @@ forget_peers(const Call *call, const Claim *claim)
 	peer_forget(&peers, &call->key);
 	store_close(&peers);
 }
+
+/* ----- this transaction's own claim, in the fast table ----- */
 
 /* What the grant's end leaves in the record: all but a plain release, after which nothing can have happened. */
 static void
@@ -221,12 +221,10 @@ finish_fast(const Call *call, Store *fast, ItemPointer tid, Claim *claim, const 
 		claim_require_remembered(claim);
 		store_close(&record);
 	}
-	else
-	{
-		if (!store_delete(fast, tid))
-			claim_vanished();
+	else if (!store_delete(fast, tid))
+		claim_vanished();
+	if (decision->action == ACTION_RELEASE || decision->next == STATE_FAILED)
 		forget_peers(call, claim);
-	}
 	xact_put(&call->key, PLACE_NONE, NULL, SPOT_PLAIN);
 }
 
@@ -330,6 +328,8 @@ change_record(const Call *call, Store *record, Sighting *sighting, Claim *claim,
 		return false;
 	if (TimestampDifferenceExceeds(now, GetCurrentTimestamp(), LONG_WAIT))
 		write_again(call, record, claim, decision);
+	if (decision->next == STATE_FAILED)
+		forget_peers(call, claim);
 	note_change(call, place, claim, decision, &record->row->tts_tid);
 	return true;
 }

@@ -18,8 +18,8 @@
  * Both place before they look, so one of two sees the other; who holds an undecided row waits for larger keys alone, so
  * there is no cycle.  A repeat that a person has confirmed does 1 and 8 only.
  *
- * Rows whose operation guards no more, whatever may come, are deleted by the next grant that meets them, and else with
- * their operation: so a look costs as many look-ups as there are equal operations not yet looked at, and the first that
+ * Rows whose operation guards no more, whatever may come, are deleted as it fails, by the next grant that meets them, or
+ * else with their operation: so a look costs as many look-ups as there are equal operations not yet looked at, and the first that
  * guards ends it.  A released operation may still be found to have been done (idem_reconcile): its row stays, unless
  * there are very many such.
  */
@@ -34,7 +34,7 @@
 #include "peer.h"
 #include "status.h"
 
-#define SPENT_MAX 100			/* rows that one grant deletes, at most */
+#define SPENT_MAX 1000			/* rows that one grant deletes, at most */
 #define RELEASED_MAX 100		/* rows of released operations that are kept, at most */
 
 /* What a look through the peers of an operation has found. */
