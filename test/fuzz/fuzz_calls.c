@@ -67,7 +67,7 @@ static Call calls[] = {
 };
 
 static Statement empty_tables = {"DELETE FROM idem_record", "", NULL};
-static Statement truncate_tables = {"TRUNCATE idem_record, idem_fast, idem_alert, fuzz_guarded", "", NULL};
+static Statement truncate_tables = {"TRUNCATE idem_record, idem_fast, idem_peer, idem_alert, fuzz_guarded", "", NULL};
 
 /* What README.md lists, and what PostgreSQL itself says of arguments that are no such thing. */
 static const int refusals[] = {

@@ -14,7 +14,7 @@ static const char *const set_up[] = {
 	"SELECT idem_import_secret('\\x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f')",
 	"INSERT INTO idem_policy (scope, downstream) VALUES ('iv.idempotent', 'idempotent'), ('iv.opaque', 'opaque'), "
 	"('iv.queryable', 'queryable') ON CONFLICT DO NOTHING",
-	"TRUNCATE idem_record, idem_alert",
+	"TRUNCATE idem_record, idem_peer, idem_alert",
 	"DROP SCHEMA IF EXISTS interleave CASCADE",
 	"CREATE SCHEMA interleave",
 	"CREATE SEQUENCE interleave.number",

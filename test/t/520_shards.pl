@@ -368,13 +368,12 @@ subtest 'a fourth shard takes its part, and every retry gets its first result (P
 	my $moved = 0;
 	foreach my $from (0 .. 2)
 	{
-		foreach my $table ('idem_record', 'idem_alert')
+		foreach my $table ('idem_record', 'idem_peer', 'idem_alert')
 		{
-			my $which = $table eq 'idem_record' ? 'coalesce(operation, key)' : 'key';
 			my $file = "$folder/$table.$from";
-			value($shard[$from], "COPY (SELECT * FROM $table WHERE idem_shard_key($which, 4) = 3) TO '$file'");
+			value($shard[$from], "COPY (SELECT * FROM $table WHERE idem_shard_key(key, 4) = 3) TO '$file'");
 			value($shard[0], "COPY $table FROM '$file'", 'fourth');
-			my $gone = value($shard[$from], "WITH gone AS (DELETE FROM $table WHERE idem_shard_key($which, 4) = 3 RETURNING 1) SELECT count(*) FROM gone");
+			my $gone = value($shard[$from], "WITH gone AS (DELETE FROM $table WHERE idem_shard_key(key, 4) = 3 RETURNING 1) SELECT count(*) FROM gone");
 			$moved += $gone if $table eq 'idem_record';
 		}
 	}

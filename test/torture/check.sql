@@ -156,7 +156,7 @@ INSERT INTO violation SELECT DISTINCT 'P5', 'an effect of an operation that ' ||
 INSERT INTO violation SELECT 'P5', 'still in flight after all verdicts', r.key FROM record AS r JOIN op USING (key)
 	WHERE r.state = 'I' AND r.downstream <> 'i';
 INSERT INTO violation SELECT 'P5', 'status says ' || r.status || ' of a record in state ' || r.state::text, r.key FROM record AS r
-	WHERE NOT r.guard AND (r.state = 'D' AND r.status <> 'DONE' OR r.state = 'F' AND r.status <> 'FAILED' OR
+	WHERE (r.state = 'D' AND r.status <> 'DONE' OR r.state = 'F' AND r.status <> 'FAILED' OR
 		r.state = 'R' AND r.status <> 'RETRYABLE' OR r.state = 'I' AND r.status <> 'RETRYABLE')
 	AND r.scope <> 'brief';
 

@@ -45,6 +45,6 @@ END $$;
 CREATE UNLOGGED TABLE history (client int, seq bigint, kind "char", at bigint, txn bigint, call text, scope text, op bigint, item bigint,
 	key uuid, attempt int, owner uuid, asked text, answer text, replayed bool, result text, lease bigint);
 CREATE TABLE record (key uuid, state "char", attempt int, downstream "char", scope text, subject text, result text, lease bigint,
-	guard bool, status text);
+	status text);
 CREATE TABLE ledger (op bigint, token text);
 CREATE TABLE violation (promise text NOT NULL, what text NOT NULL, key uuid, op bigint);
