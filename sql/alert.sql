@@ -112,7 +112,7 @@ SELECT part, count, left(detail #>> '{first,result}', 5) AS first, left(detail #
 SELECT later();
 UPDATE idem_alert SET detail = CASE part WHEN 0 THEN '"x"'::jsonb END WHERE key = k(18);
 SELECT idem_commit(k(18), :late, '"again"');
-UPDATE idem_alert SET detail = NULL, last_at = last_at - interval '2 s' WHERE key = k(18);
+UPDATE idem_alert SET detail = NULL, first_at = first_at - interval '2 s', last_at = last_at - interval '2 s' WHERE key = k(18);
 SELECT idem_commit(k(18), :late, '"again"');
 SELECT part, detail #>> '{first,result}' AS first FROM idem_alert WHERE key = k(18) ORDER BY part;
 
@@ -226,6 +226,30 @@ SELECT refused('stuck', role => ''), refused('stuck', role => repeat('x', 64)), 
 SELECT refused('stuck', scope => ''), refused('stuck', scope => repeat('x', 256)), refused('stuck', scope => repeat('x', 255)), refused('stuck', scope => NULL);
 SELECT refused('stuck', subject => ''), refused('stuck', subject => repeat('x', 256)), refused('stuck', subject => repeat('x', 255)), refused('stuck', subject => NULL);
 SELECT refused('stuck', part => -1), refused('stuck', part => 64), refused('stuck', part => 63);
+CREATE FUNCTION refused_times(first_at timestamptz, last_at timestamptz) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	name text;
+BEGIN
+	INSERT INTO public.idem_alert VALUES (gen_random_uuid(), 'stuck', 1, first_at, last_at, 'x');
+	RETURN 'no';
+EXCEPTION WHEN check_violation THEN
+	GET STACKED DIAGNOSTICS name = CONSTRAINT_NAME;
+	RETURN name;
+END
+$$;
+SELECT refused_times(now(), now()), refused_times(now(), now() - interval '1 s'), refused_times(now(), 'infinity'), refused_times('-infinity', now());
 SELECT kind, refused(kind) FROM unnest('{parameter_mismatch,subject_mismatch,scope_mismatch,not_owner,takeover,stuck,released,reconciled,never_owner}'::text[]) AS kind;
+-- nor by the library, from a record with labels that no call takes
+DELETE FROM idem_alert;
+SELECT key AS long FROM idem_acquire_direct('alice', 'alert', '"long"') \gset
+UPDATE idem_record SET scope = repeat('文', 5000), subject = repeat('字', 5000), lease_until = '2020-01-01' WHERE key = :'long';
+SELECT newly_stuck > 0 AS told FROM idem_maintain();
+SELECT scope = repeat('文', 85) AS scope, subject = repeat('字', 85) AS subject FROM idem_alert WHERE key = :'long';
+-- R24: a clock that was set back silences no alert
+UPDATE idem_record SET lease_until = now() + '2 h'::interval WHERE key = :'long';
+SELECT idem_commit(:'long', gen_random_uuid());
+UPDATE idem_alert SET first_at = now() + '1 h'::interval, last_at = now() + '1 h'::interval;
+SELECT idem_commit(:'long', gen_random_uuid());
+SELECT kind, count, first_at <= last_at AND last_at <= now() AS now FROM idem_alert WHERE key = :'long' ORDER BY kind;
 DELETE FROM idem_alert;
 DELETE FROM idem_record;

@@ -510,6 +510,7 @@ CREATE TABLE @extschema@.idem_alert (
 	CONSTRAINT idem_alert_kind CHECK (kind IN ('parameter_mismatch', 'subject_mismatch', 'scope_mismatch', 'not_owner',
 		'takeover', 'stuck', 'released', 'reconciled', 'never_owner')),
 	CONSTRAINT idem_alert_count CHECK (count > 0),
+	CONSTRAINT idem_alert_times CHECK (isfinite(first_at) AND isfinite(last_at) AND first_at <= last_at),
 	CONSTRAINT idem_alert_role CHECK (octet_length(role) BETWEEN 1 AND 63),
 	CONSTRAINT idem_alert_scope CHECK (octet_length(scope) BETWEEN 1 AND 255),
 	CONSTRAINT idem_alert_subject CHECK (octet_length(subject) BETWEEN 1 AND 255),
@@ -1141,7 +1142,7 @@ WITH checks (name) AS (
 -- what the script made: each table's types of columns (with ? where null may be), check constraints and triggers
 made (relation, name, columns, checks, triggers) AS (
 	VALUES ('@extschema@.idem_alert'::regclass, 'idem_alert',
-			'uuid text int8 timestamptz timestamptz text text? text? jsonb? int4', 6, '{}'::text[]),
+			'uuid text int8 timestamptz timestamptz text text? text? jsonb? int4', 7, '{}'::text[]),
 		('@extschema@.idem_binding'::regclass, 'idem_binding',
 			'text oid? text', 2, '{idem_a_stale,idem_b_role,idem_c_stale,idem_c_stale_truncate}'),
 		('@extschema@.idem_fast'::regclass, 'idem_fast',

@@ -46,7 +46,7 @@ static const Oid column_types[ALERT_NATTS] = {
 
 const Layout alert_layout = {
 	ALERT_NATTS, 3, column_types,
-	NULLABLE(ALERT_SCOPE_NAME) | NULLABLE(ALERT_SUBJECT_NAME) | NULLABLE(ALERT_DETAIL), 6
+	NULLABLE(ALERT_SCOPE_NAME) | NULLABLE(ALERT_SUBJECT_NAME) | NULLABLE(ALERT_DETAIL), 7
 };
 
 typedef struct KindText
@@ -152,6 +152,13 @@ write_line(const KindText *kind, const pg_uuid_t *key, Span scope, Span subject,
 
 /* ----- the row ----- */
 
+/* No longer than the table's constraints allow, whatever somebody wrote into the record. */
+static Datum
+label_datum(Span label)
+{
+	return span_datum((Span) {label.data, pg_mbcliplen(label.data, Min(label.length, INT_MAX), LABEL_MAX_LENGTH)});
+}
+
 static void
 fill_row(Store *store, const pg_uuid_t *key, int64 count, TimestampTz first_at, TimestampTz last_at, Span scope,
 		 Span subject, Jsonb *detail)
@@ -166,8 +173,8 @@ fill_row(Store *store, const pg_uuid_t *key, int64 count, TimestampTz first_at, 
 	row->tts_values[ALERT_FIRST_AT] = TimestampTzGetDatum(first_at);
 	row->tts_values[ALERT_LAST_AT] = TimestampTzGetDatum(last_at);
 	row->tts_values[ALERT_ROLE] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
-	row->tts_values[ALERT_SCOPE_NAME] = span_datum(scope);
-	row->tts_values[ALERT_SUBJECT_NAME] = span_datum(subject);
+	row->tts_values[ALERT_SCOPE_NAME] = label_datum(scope);
+	row->tts_values[ALERT_SUBJECT_NAME] = label_datum(subject);
 	row->tts_values[ALERT_DETAIL] = JsonbPGetDatum(detail);
 	row->tts_values[ALERT_PART] = Int32GetDatum(store->part);
 	ExecStoreVirtualTuple(row);
@@ -195,6 +202,13 @@ insert_row(Store *store, AlertKind kind, const pg_uuid_t *key, Span scope, Span 
 	return true;
 }
 
+/* Within the last second, and not later than now, which only a clock that was set back makes possible. */
+static bool
+is_recent(TimestampTz at, TimestampTz now)
+{
+	return at > now - USECS_PER_SEC && at <= now;
+}
+
 /*
  * False where the row must have the detail and cannot.  A row is written once a second, but for a result that is new;
  * a large row not even for that, so that a small result never costs the writing of a large one.
@@ -212,13 +226,13 @@ update_row(Store *store, ItemPointer tid, AlertKind kind, const pg_uuid_t *key, 
 	if (keeps_first(kind) && !old->tts_isnull[ALERT_DETAIL])
 		kept = DatumGetJsonbP(old->tts_values[ALERT_DETAIL]);
 	is_new = keeps_first(kind) && evidence_is_new(kept, detail);
-	if (DatumGetTimestampTz(old->tts_values[ALERT_LAST_AT]) > now - USECS_PER_SEC &&
+	if (is_recent(DatumGetTimestampTz(old->tts_values[ALERT_LAST_AT]), now) &&
 		(!is_new || (kept != NULL && VARSIZE(kept) > EVIDENCE_AT_ONCE)))
 		return !is_new;
 	if (keeps_first(kind))
 		detail = is_new || kept == NULL ? evidence_add(kept, detail) : kept;
 	fill_row(store, key, DatumGetInt64(old->tts_values[ALERT_COUNT]) + 1,
-			 DatumGetTimestampTz(old->tts_values[ALERT_FIRST_AT]), now, scope, subject, detail);
+			 Min(DatumGetTimestampTz(old->tts_values[ALERT_FIRST_AT]), now), now, scope, subject, detail);
 	return store_update(store, tid, false) == UPDATE_DONE || !is_new;
 }
 

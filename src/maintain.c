@@ -39,7 +39,7 @@ PG_FUNCTION_INFO_V1(idem_maintain);
 #define STUCK_MAX 10000
 #define ALERTS_PURGED_MAX 10000
 
-#define SCOPES_MAX 1000			/* names of scopes that are kept until they are counted */
+#define SCOPES_MAX 1000			/* scopes counted one by one; what goes of others is counted together */
 
 /* ----- rows in the order of a time ----- */
 
@@ -110,7 +110,7 @@ make_counts(void)
 	return hash_create("idem purged", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 }
 
-/* Hand the counts on, and forget them. */
+/* They are kept until the transaction ends. */
 static void
 hand_on(HTAB *counts)
 {
@@ -119,10 +119,8 @@ hand_on(HTAB *counts)
 
 	hash_seq_init(&scan, counts);
 	while ((entry = hash_seq_search(&scan)) != NULL)
-	{
 		stat_extra(STAT_PURGED, (Span) {entry->scope, strlen(entry->scope)}, entry->count);
-		hash_search(counts, entry->scope, HASH_REMOVE, NULL);
-	}
+	hash_destroy(counts);
 }
 
 static void
@@ -134,8 +132,8 @@ count_purged(HTAB *counts, Span scope)
 
 	if (scope.data != NULL)
 		memcpy(name, scope.data, Min(scope.length, LABEL_MAX_LENGTH));
-	if (hash_get_num_entries(counts) >= SCOPES_MAX)
-		hand_on(counts);
+	if (hash_get_num_entries(counts) >= SCOPES_MAX && hash_search(counts, name, HASH_FIND, NULL) == NULL)
+		strlcpy(name, STAT_OTHER_SCOPES, sizeof(name));
 	entry = hash_search(counts, name, HASH_ENTER, &known);
 	entry->count = known ? entry->count + 1 : 1;
 }
@@ -205,7 +203,6 @@ purge(Store *record, Store *peers, int max_rows)
 	}
 	walk_end(&walk);
 	hand_on(counts);
-	hash_destroy(counts);
 	return purged;
 }
 

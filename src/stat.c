@@ -37,7 +37,6 @@
 
 #define STAT_FILE "pg_stat/idem.stat"
 #define STAT_FILE_MAGIC 0x1DE30002
-#define OTHER_SCOPES "(other)"
 #define MERGED_OVER 4096		/* items of the list of what is pending that an equal one is looked for among */
 
 /* the events: what acquire, execute and status can come to, then the acknowledgements, then the rest */
@@ -146,9 +145,9 @@ make_entry(const EntryKey *key)
 	Entry	   *entry;
 	bool		known;
 
-	if (hash_get_num_entries(entries) >= guc_stat_max && strcmp(key->scope, OTHER_SCOPES) != 0)
+	if (hash_get_num_entries(entries) >= guc_stat_max && strcmp(key->scope, STAT_OTHER_SCOPES) != 0)
 	{
-		make_key(&other, (Span) {OTHER_SCOPES, strlen(OTHER_SCOPES)});
+		make_key(&other, (Span) {STAT_OTHER_SCOPES, strlen(STAT_OTHER_SCOPES)});
 		other.database = key->database;
 		key = &other;
 	}

@@ -9,6 +9,9 @@
 #include "args.h"
 #include "state.h"
 
+/* The scope that those share which are too many to be told apart. */
+#define STAT_OTHER_SCOPES "(other)"
+
 /* The calls that are counted. */
 typedef enum StatCall
 {

@@ -482,7 +482,7 @@ subtest 'late commit after a takeover: NOT_OWNER, evidence kept (P4, A05)' => su
 	{
 		is(value($node, "SELECT idem_commit('$key', '$first', '{\"charge\": \"ch_$result\"}', 'ref_$result')"), 'NOT_OWNER', "late result $result");
 		# rows are written at most once a second
-		value($node, "UPDATE idem_alert SET last_at = last_at - interval '2 s' WHERE key = '$key'");
+		value($node, "UPDATE idem_alert SET first_at = first_at - interval '2 s', last_at = last_at - interval '2 s' WHERE key = '$key'");
 	}
 	is(value($node, "SELECT count, detail #>> '{first,result,charge}', detail #>> '{latest,result,charge}', detail #>> '{latest,result_ref}' FROM idem_alert WHERE key = '$key' AND kind = 'not_owner'"),
 		'3|ch_1|ch_3|ref_3', 'the first and the latest late result are kept');

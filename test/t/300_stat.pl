@@ -114,6 +114,20 @@ subtest 'purged rows and takeovers' => sub {
 	is(counters('again'), 'acquire.acquired=2 promoted=1 takeover=1', 'a takeover is a grant, and said besides');
 	value($node, "UPDATE idem_record SET retained_until = '2020-01-01' WHERE scope = 'run'; SELECT idem_purge()");
 	like(counters('run'), qr/ purged=1$/, 'purge');
+
+	# of many scopes, callers' words all: what is kept until the commit does not grow with them (P11)
+	my $s = session($node);
+	$s->query_ok(q{INSERT INTO idem_record (key, acquired_at, lease_until, policy_version, attempt, state, downstream, param_hash, owner_hash, scope, subject, retained_until, finished_at)
+		SELECT gen_random_uuid(), now(), now(), 0, 1, 'D', 'o', sha256(''), sha256(''), 'word ' || n, 'alice', '2020-01-01', now() FROM generate_series(1, 20000) AS n});
+	$s->query_ok('BEGIN');
+	$s->query_ok('SELECT idem_purge(1)');
+	my $memory = q{SELECT sum(total_bytes) FROM pg_backend_memory_contexts};
+	my $before = $s->query_ok($memory);
+	is($s->query_ok('SELECT idem_purge(100000)'), '19999', 'all go');
+	cmp_ok($s->query_ok($memory) - $before, '<', 2_000_000, 'in bounded memory');
+	$s->query_ok('COMMIT');
+	$s->quit;
+	is(value($node, q{SELECT sum(calls) FROM idem_stat_counters() WHERE event = 'purged'}), '20001', 'and each is counted');
 };
 
 subtest 'more scopes than idem.stat_max share one entry; reset' => sub {
