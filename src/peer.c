@@ -59,7 +59,7 @@ peer_place(Store *peers, const pg_uuid_t *guard, const pg_uuid_t *operation, Ite
 static Peer
 read_peer(TupleTableSlot *row, const SnapshotData *dirty)
 {
-	Peer		peer = {PEER_STANDS};
+	Peer		peer = {.state = PEER_STANDS};
 	bool		isnull;
 
 	peer.operation = *DatumGetUUIDP(slot_getattr(row, PEER_OPERATION + 1, &isnull));

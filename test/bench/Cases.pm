@@ -13,8 +13,8 @@ our @EXPORT = qw(@cases $bench_row prepare_cases pgbench_words expected_outcome)
 my $tokens = 5;	# fingerprints of finished operations, replayed at random; each is a statement to prepare
 
 # A row of the record table as plain SQL would insert it.
-our $bench_row = q(gen_random_uuid(), now(), now(), 0, 1, 'D', 'o', '\x%1$s', '\x%1$s', 'charge', 'alice', NULL, NULL, NULL, NULL,
-	now() + interval '1 day', now(), '{"ok": true}', NULL, NULL, NULL, NULL);
+our $bench_row = q(gen_random_uuid(), now(), now(), 0, 1, 'D', 'o', '\x%1$s', '\x%1$s', 'charge', 'alice', NULL, NULL, NULL,
+	now() + interval '1 day', now(), '{"ok": true}', NULL, NULL, NULL, NULL, NULL);
 $bench_row = sprintf($bench_row, '00' x 32) =~ s/\n\s*/ /gr;
 
 # What every caller needs of an answer. Making and sending the other ten columns costs 16,000 instructions, two fifths of a
