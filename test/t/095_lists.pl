@@ -225,16 +225,15 @@ foreach my $case ('one version', 'two versions')
 		my @fp;
 		foreach my $i (0, 1)
 		{
-			value($node, sprintf q{UPDATE idem_policy SET material = %s WHERE scope = 'g'}, $round % 2 == $i ? q{'{/n}'} : q{'{/n,/memo}'}) if $case eq 'two versions' && $round <= 40;
+			$side->query_ok(sprintf q{UPDATE idem_policy SET material = %s WHERE scope = 'g'}, $round % 2 == $i ? q{'{/n}'} : q{'{/n,/memo}'}) if $case eq 'two versions';
 			push @fp, $side->query_ok("SELECT idem_sign('u', 'g', '$p')");
 		}
 		$_->[0]->send("SELECT outcome FROM idem_acquire('$_->[1]', 'u', 'g', '$p')") foreach [ $a, $fp[0] ], [ $b, $fp[1] ];
 		my @told = map { told($_) } $a, $b;
 		$granted++ if (grep { $_ eq 'ACQUIRED' } @told) == 1;
 		$seen{join ' ', sort @told}++;
-		last if $case eq 'two versions' && $round == 40;
 	}
-	is($granted, $case eq 'two versions' ? 40 : 200, "$case: of two fresh fingerprints at once one is granted, in each round");
+	is($granted, 200, "$case: of two fresh fingerprints at once one is granted, in each round");
 	note(join ', ', map { "$_: $seen{$_}" } sort keys %seen);
 }
 
@@ -242,13 +241,12 @@ foreach my $case ('one version', 'two versions')
 # What it costs
 # ----------------------------------------------------------------------------------------------------------
 
-# Buffers that a statement touches, after it has been run once
+# Buffers that a statement touches that has been run before, and leaves nothing
 sub buffers
 {
 	my ($sql) = @_;
-	$a->query_ok($sql);
-	my ($hit, $read) = (0, 0);
-	my $plan = $a->query_ok("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) $sql");
+	$a->query_ok("BEGIN; $sql; ROLLBACK");
+	my $plan = $a->query_ok("BEGIN; EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) $sql; ROLLBACK");
 	$plan =~ s/Planning:.*//s;
 	return ($plan =~ /Buffers: shared hit=(\d+)/)[0] // 0;
 }
@@ -267,9 +265,8 @@ foreach my $end (q{idem_commit(key, owner, '1')}, q{idem_fail(key, owner, '1')})
 			END LOOP;
 		END \$\$});
 	value($node, 'VACUUM ANALYZE idem_peer; VACUUM ANALYZE idem_record');
-	my $outcome = $end =~ /commit/ ? 'REPEAT' : 'ACQUIRED';
 	my @after = map { buffers($_) } "SELECT idem_preview('u', 'many', '$p')", direct('many', $p, 'outcome', ", 'y'");
-	is($a->query_ok(direct('many', $p, 'outcome', ", 'z'")), $end =~ /commit/ ? 'REPEAT' : 'REPEAT', 'a look beside 10,000 equal ones');
+	is($a->query_ok(direct('many', $p, 'outcome', ", 'z'")), $end =~ /commit/ ? 'REPEAT' : 'ACQUIRED', 'a look beside 10,000 equal ones');
 	cmp_ok($after[$_], '<', 100, "$end: buffers of " . ('a preview', 'an acquire')[$_] . ": $before[$_] without, $after[$_] with them") foreach 0, 1;
 }
 

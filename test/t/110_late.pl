@@ -81,9 +81,10 @@ foreach my $end ('leaves its claim open', 'finishes it')
 	wait_blocked($node, $caller);
 	value($node, q{UPDATE idem_policy SET material = '{/amount,/payee}' WHERE scope = 'changing'});
 	$holder->query_ok('COMMIT');
-	$caller->wait;
-	is($caller->sqlstate, '40001', 'lists: replaced while a call made under the former ones was on its way');
-	is($caller->query_ok($call), 'ACQUIRED', 'lists: the next call goes by the new ones');
+	is($caller->wait, 'ACQUIRED', 'lists: replaced while a call made under the former ones was on its way');
+	is($caller->query_ok($call), 'IN_FLIGHT', 'lists: the next call finds it');
+	is(value($node, q{SELECT count(*) FROM idem_record WHERE key = idem_key('alice', 'changing', '{"amount": 1, "payee": "bob"}')}),
+		'1', 'lists: it went by the new ones');
 }
 
 # A call that waited for a row's lock counts its lease, and its record's retention, from after that (P5, P2)
