@@ -35,7 +35,7 @@
 #include "status.h"
 
 #define SPENT_MAX 1000			/* rows that one grant deletes, at most */
-#define RELEASED_MAX 100		/* rows of released operations that are kept, at most */
+#define RELEASED_MAX 20			/* rows of released operations that are kept, at most */
 
 /* What a look through the peers of an operation has found. */
 typedef struct Look
