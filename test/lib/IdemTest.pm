@@ -212,7 +212,7 @@ sub _done
 {
 	my ($self) = @_;
 	my $mark = $self->{pending};
-	return $self->{stdout} =~ /^\Q$mark\E/m && $self->{stderr} =~ /^\Q$mark\E/m;
+	return $self->{stdout} =~ /^\Q$mark\E \S*\n/m && $self->{stderr} =~ /^\Q$mark\E\n/m;
 }
 
 # Wait for the statement sent; returns its output. A lost connection gives SQLSTATE 08006.
