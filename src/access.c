@@ -21,6 +21,7 @@
 #include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/syscache.h"
 
 #include "access.h"

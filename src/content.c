@@ -18,7 +18,7 @@
 #include "xact.h"
 
 bool
-content_name(Span scope, Span subject, Jsonb *params, const MaterialPart *part, Content *content)
+content_name(Span scope, Span subject, Jsonb *params, const MaterialPart *part, Content *content, pg_uuid_t *guard)
 {
 	StringInfoData canonical;
 	bool		material;
@@ -29,8 +29,8 @@ content_name(Span scope, Span subject, Jsonb *params, const MaterialPart *part, 
 	{
 		key_direct(DIRECT_CONTENT, scope.data, scope.length, subject.data, subject.length,
 				   canonical.data, canonical.len, &content->key);
-		key_guard(scope.data, scope.length, subject.data, subject.length,
-				  canonical.data, canonical.len, &content->guard);
+		if (guard != NULL)
+			key_guard(scope.data, scope.length, subject.data, subject.length, canonical.data, canonical.len, guard);
 		sha256(canonical.data, canonical.len, content->hash);
 	}
 	pfree(canonical.data);
@@ -92,7 +92,7 @@ choose_known(Request *request, const ListsOnRecord *lists)
 
 	for (int i = 0; i < lists->count && !known; i++)
 	{
-		known = content_name(request->scope, request->subject, request->params, lists->lists[i].part, &content) &&
+		known = content_name(request->scope, request->subject, request->params, lists->lists[i].part, &content, NULL) &&
 			is_known(&content.key, request->subject);
 		if (known)
 			take_name(request, &lists->lists[i], &content);
@@ -114,7 +114,7 @@ content_choose(Request *request)
 	request->lists_in_force = lists.in_force;
 	if (lists.count > 1 && choose_known(request, &lists))
 		return;
-	if (!content_name(request->scope, request->subject, request->params, lists.lists[0].part, &content))
+	if (!content_name(request->scope, request->subject, request->params, lists.lists[0].part, &content, NULL))
 		request_refuse_immaterial();
 	take_name(request, &lists.lists[0], &content);
 }
@@ -140,7 +140,7 @@ is_known_otherwise(Request *request, const ListsOnRecord *lists)
 	if (!hold_fast(&fast, &held))
 		refuse_to_guess();
 	for (int i = 0; i < lists->count && !known; i++)
-		known = content_name(request->scope, request->subject, request->params, lists->lists[i].part, &content) &&
+		known = content_name(request->scope, request->subject, request->params, lists->lists[i].part, &content, NULL) &&
 			memcmp(&content.key, &request->key, UUID_LEN) != 0 &&
 			is_known(&content.key, request->subject);
 	if (held)

@@ -10,12 +10,15 @@
 typedef struct Content
 {
 	pg_uuid_t	key;			/* of an operation that is named by its content */
-	pg_uuid_t	guard;			/* that all operations of equal content have in common */
 	uint8		hash[SHA256_LENGTH];	/* the parameter hash */
 } Content;
 
-/* Name the parameters of a scope and subject; false where nothing of them is material. */
-extern bool content_name(Span scope, Span subject, Jsonb *params, const MaterialPart *part, Content *content);
+/*
+ * Name the parameters of a scope and subject; false where nothing of them is material.  guard, unless NULL, becomes what
+ * all operations of equal content have in common.
+ */
+extern bool content_name(Span scope, Span subject, Jsonb *params, const MaterialPart *part, Content *content,
+						 pg_uuid_t *guard);
 
 /*
  * Choose the key of a request that comes by its content: that of the lists in force, unless the operation is known by

@@ -116,13 +116,14 @@ static bool
 look_through(Store *peers, const ListsOnRecord *lists, Span scope, Jsonb *params, Look *look)
 {
 	Content		content;
+	pg_uuid_t	guard;
 
 	look->found = false;
 	look->nreleased = 0;
 	look->nspent = 0;
 	for (int i = 0; i < lists->count && !look->found; i++)
-		if (content_name(scope, look->subject, params, lists->lists[i].part, &content) &&
-			peer_visit(peers, &content.guard, look->own, look_at, look))
+		if (content_name(scope, look->subject, params, lists->lists[i].part, &content, &guard) &&
+			peer_visit(peers, &guard, look->own, look_at, look))
 			look_at_content(&content.key, look);
 	return look->found;
 }
@@ -187,12 +188,12 @@ decide(Store *peers, Request *request, const ListsOnRecord *lists, Look *look, A
 
 /* Place the grant's row, and decide. */
 static Step
-place_and_look(Store *peers, Request *request, const Content *content, Answer *answer)
+place_and_look(Store *peers, Request *request, const pg_uuid_t *guard, Answer *answer)
 {
 	Look		look = {.subject = request->subject, .own = &request->key, .guard = request->policy->repeat_guard};
 	ListsOnRecord lists;
 
-	if (!peer_place(peers, &content->guard, &request->key, &request->peer))
+	if (!peer_place(peers, guard, &request->key, &request->peer))
 		return STEP_AGAIN;
 	request->has_peer = true;
 	if (request->confirmed_repeat)
@@ -210,6 +211,7 @@ guard_pass(Request *request, Answer *answer)
 {
 	const MaterialPart *part;
 	Content		content;
+	pg_uuid_t	guard;
 	Store		peers;
 	Step		step;
 
@@ -217,10 +219,10 @@ guard_pass(Request *request, Answer *answer)
 	if (request->policy->repeat_guard == 0)
 		return STEP_ON;
 	if (!policy_version(request->scope.data, request->scope.length, request->version, &part) ||
-		!content_name(request->scope, request->subject, request->params, part, &content))
+		!content_name(request->scope, request->subject, request->params, part, &content, &guard))
 		return STEP_ON;
 	peer_open(&peers, RowExclusiveLock);
-	step = place_and_look(&peers, request, &content, answer);
+	step = place_and_look(&peers, request, &guard, answer);
 	if (step != STEP_ON)
 		request->has_peer = false;
 	store_close(&peers);

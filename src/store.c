@@ -21,6 +21,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation_d.h"
 #include "catalog/pg_publication.h"
+#include "pgstat.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/fmgroids.h"
@@ -123,6 +124,22 @@ is_key_index(const Store *store, Relation index)
 		index->rd_index->indisvalid;
 }
 
+/* As try_relation_open, without its look at the catalog: the entry is made or found under the lock, or not at all. */
+static Relation
+open_if_there(Oid oid, LOCKMODE lock)
+{
+	Relation	relation;
+
+	if (lock != NoLock)
+		LockRelationOid(oid, lock);
+	relation = RelationIdGetRelation(oid);
+	if (RelationIsValid(relation))
+		pgstat_init_relation(relation);
+	else if (lock != NoLock)
+		UnlockRelationOid(oid, lock);
+	return relation;
+}
+
 /*
  * The index of the primary key as this library knows it; NULL where there is none such.  REINDEX CONCURRENTLY may put
  * another in its place between the look for its OID and its lock, which is when this session hears of it: look again,
@@ -136,7 +153,7 @@ open_key_index(Store *store, LOCKMODE lock)
 
 	while (OidIsValid(oid) && oid != before)
 	{
-		Relation	index = try_relation_open(oid, lock);
+		Relation	index = open_if_there(oid, lock);
 
 		if (index != NULL && is_key_index(store, index))
 			return index;
@@ -210,7 +227,7 @@ prepare_to_write(Store *store)
 static Relation
 open_table(IdemTable table, Oid oid, LOCKMODE lock)
 {
-	Relation	relation = try_table_open(oid, lock);
+	Relation	relation = open_if_there(oid, lock);
 
 	while (relation == NULL)
 	{
@@ -220,7 +237,7 @@ open_table(IdemTable table, Oid oid, LOCKMODE lock)
 		oid = catalog_table(table);
 		if (oid == before)
 			elog(ERROR, "table %u of idem cannot be opened", oid);
-		relation = try_table_open(oid, lock == NoLock ? AccessShareLock : lock);
+		relation = open_if_there(oid, lock == NoLock ? AccessShareLock : lock);
 	}
 	return relation;
 }
