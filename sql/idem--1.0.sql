@@ -1190,6 +1190,8 @@ member (catalog, object, name, schema, owner) AS (
 		LEFT JOIN pg_class AS c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
 		LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
 		LEFT JOIN pg_type AS t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
+		-- but for the types that come and go with a relation or a type, which are members from PostgreSQL 17 on
+		WHERE NOT EXISTS (SELECT FROM pg_depend AS i WHERE i.classid = 'pg_type'::regclass AND i.objid = t.oid AND i.deptype = 'i')
 ),
 -- what has a name of idem's in its schema, and is not its own
 stranger (catalog, object) AS (
