@@ -733,7 +733,7 @@ CREATE FUNCTION @extschema@._idem_uncommitted(
 	LANGUAGE C VOLATILE PARALLEL UNSAFE
 	AS 'MODULE_PATHNAME', 'idem_uncommitted';
 COMMENT ON FUNCTION @extschema@._idem_uncommitted(@extschema@.idem_ack) IS
-	'the claims of transactions that are still open, seen without waiting for them';
+	'internal: the claims of transactions that are still open, seen without waiting for them';
 
 CREATE VIEW @extschema@.idem_in_flight AS
 SELECT c.key, c.scope, c.subject,

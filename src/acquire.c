@@ -246,7 +246,7 @@ static Span
 former_owners(const Claim *before)
 {
 	Span		kept = before->former_owners;
-	size_t		most = (FORMER_OWNERS - 1) * FORMER_OWNER_LENGTH;
+	size_t		most = (size_t) (FORMER_OWNERS - 1) * FORMER_OWNER_LENGTH;
 	size_t		passed = kept.length > most ? kept.length - most : 0;
 	size_t		length = kept.length - passed;
 	char	   *owners = palloc(length + FORMER_OWNER_LENGTH);
