@@ -7,7 +7,7 @@
  *
  * The list has one line for each member, without the schema, for instance
  * function idem_commit(uuid,uuid,jsonb,text).  Types of PostgreSQL's have the names that pg_type has, so that the
- * search path changes nothing.  Indexes, triggers and constraints are no members.
+ * search path changes nothing.  Indexes, triggers and constraints are no members; row types and arrays are left out.
  */
 #include "compat.h"
 
@@ -109,7 +109,25 @@ compare_strings(const void *a, const void *b)
 	return strcmp(*(char *const *) a, *(char *const *) b);
 }
 
-/* All members with their lines, sorted; in *self the function that is being called, which is one of them. */
+/*
+ * Does a type come and go with a relation, or with the type that it is the array of?  Such are members only from
+ * PostgreSQL 17 on, or where they were added.
+ */
+static bool
+is_made_along(const Member *member)
+{
+	Oid			relation;
+	Oid			element;
+
+	if (member->class_id != TypeRelationId)
+		return false;
+	relation = get_typ_typrelid(member->object);
+	element = get_element_type(member->object);
+	return (OidIsValid(relation) && get_rel_relkind(relation) != RELKIND_COMPOSITE_TYPE) ||
+		(OidIsValid(element) && get_array_type(element) == member->object);
+}
+
+/* All members with their lines, sorted, but for types made along; in *self the function that is being called, which is one of them. */
 static Line *
 lines(FunctionCallInfo fcinfo, int *count, const Member **self)
 {
@@ -133,8 +151,12 @@ lines(FunctionCallInfo fcinfo, int *count, const Member **self)
 				 errhint("Put it back with ALTER EXTENSION idem ADD FUNCTION.")));
 	foreach(cell, members)
 	{
-		all[*count].member = lfirst(cell);
-		all[(*count)++].text = line_of(lfirst(cell), (*self)->schema);
+		Member	   *member = lfirst(cell);
+
+		if (is_made_along(member))
+			continue;
+		all[*count].member = member;
+		all[(*count)++].text = line_of(member, (*self)->schema);
 	}
 	qsort(all, *count, sizeof(Line), compare_lines);
 	return all;
